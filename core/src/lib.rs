@@ -1,0 +1,12 @@
+//! What the vramscope preload library and the `vramscope` command share.
+//!
+//! Nothing here knows CUDA's functions, and nothing here is unsafe: the preload library lends its memory as slices of
+//! atomics, and its driver as a trait.
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod counters;
+pub mod event;
+pub mod pool;
+pub mod record;
+pub mod trace;

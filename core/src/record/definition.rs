@@ -1,0 +1,184 @@
+//! Definitions: what the numbers in events mean. In a ring, a first slot and as many payload slots as it takes.
+
+use super::ring::Slot;
+use crate::event::WORDS;
+use crate::trace::{Device, Frame, Line, Module, Note, Stack, Text};
+
+/// Payload words of a slot.
+pub(super) const PAYLOAD: usize = WORDS - 1;
+
+/// First-slot kinds lie above all event kinds.
+const FIRST: u64 = 200;
+const STACK: u64 = 201;
+const MODULE: u64 = 202;
+const TEXT: u64 = 203;
+const DEVICE: u64 = 204;
+const NOTE: u64 = 205;
+const CUT: u64 = 1 << 8;
+
+/// What a number in events means.
+#[derive(Clone, Copy, Debug)]
+pub enum Definition<'a> {
+    /// A call stack: frames packed by [`frame`], innermost first.
+    Stack {
+        /// Its number.
+        number: u32,
+        /// Packed frames.
+        frames: &'a [u64],
+        /// The walk ended early.
+        cut: bool,
+    },
+    /// A loaded library or program.
+    Module {
+        /// Its number, below 32768 (0 is "no module").
+        number: u32,
+        /// Load address.
+        address: u64,
+        /// Bytes it spans.
+        bytes: u64,
+        /// Path of its file.
+        path: &'a [u8],
+        /// Build id, raw.
+        build_id: &'a [u8],
+    },
+    /// A text.
+    Text {
+        /// Its number.
+        number: u32,
+        /// The text.
+        value: &'a [u8],
+    },
+    /// A GPU.
+    Device {
+        /// CUDA ordinal.
+        device: u32,
+        /// Bytes of memory.
+        bytes: u64,
+        /// Name.
+        name: &'a [u8],
+        /// UUID as `GPU-…`.
+        uuid: &'a [u8],
+    },
+    /// Something a person should know.
+    Note {
+        /// Raw clock.
+        time: u64,
+        /// The message.
+        message: &'a [u8],
+    },
+}
+
+/// Packs a frame: module (15 bits), whether it was guessed, and the offset (48 bits).
+pub const fn frame(module: u16, offset: u64, guessed: bool) -> u64 {
+    ((module & 0x7fff) as u64) << 49 | (guessed as u64) << 48 | (offset & 0xffff_ffff_ffff)
+}
+
+/// Module, offset and whether it was guessed.
+pub const fn unpack_frame(word: u64) -> (u16, u64, bool) {
+    ((word >> 49) as u16, word & 0xffff_ffff_ffff, word >> 48 & 1 == 1)
+}
+
+/// Bytes as little-endian words, the last filled up with zeros.
+pub(super) fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    })
+}
+
+impl Definition<'_> {
+    /// The two byte strings it carries, cut so that both fit into `most` words.
+    fn strings(&self, most: usize) -> (&[u8], &[u8]) {
+        let (a, b): (&[u8], &[u8]) = match self {
+            Definition::Stack { .. } => (&[], &[]),
+            Definition::Module { path, build_id, .. } => (path, build_id),
+            Definition::Text { value, .. } => (value, &[]),
+            Definition::Device { name, uuid, .. } => (name, uuid),
+            Definition::Note { message, .. } => (message, &[]),
+        };
+        // The second is an id of a few bytes; one that is not is nonsense.
+        let b = &b[..b.len().min(64).min(most / 2 * 8)];
+        (&a[..a.len().min((most - b.len().div_ceil(8)) * 8)], b)
+    }
+
+    fn frames(&self, most: usize) -> &[u64] {
+        match self {
+            Definition::Stack { frames, .. } => &frames[..frames.len().min(most)],
+            _ => &[],
+        }
+    }
+
+    /// The first slot, and the number of payload slots.
+    pub(super) fn encode(&self, most: usize) -> (Slot, u64) {
+        let (kind, number, x, y) = match *self {
+            Definition::Stack { number, frames, cut } => {
+                (STACK | if cut || frames.len() > most { CUT } else { 0 }, number, 0, 0)
+            }
+            Definition::Module { number, address, bytes, .. } => (MODULE, number, address, bytes),
+            Definition::Text { number, .. } => (TEXT, number, 0, 0),
+            Definition::Device { device, bytes, .. } => (DEVICE, device, bytes, 0),
+            Definition::Note { time, .. } => (NOTE, 0, time, 0),
+        };
+        let (a, b) = self.strings(most);
+        let words = self.frames(most).len() + a.len().div_ceil(8) + b.len().div_ceil(8);
+        let mut slot = [0; PAYLOAD];
+        slot[0] = kind;
+        slot[1] = words as u64;
+        slot[2] = u64::from(number);
+        slot[3] = x;
+        slot[4] = y;
+        slot[5] = a.len() as u64 | (b.len() as u64) << 32;
+        (slot, words.div_ceil(PAYLOAD) as u64)
+    }
+
+    /// The payload's words.
+    pub(super) fn payload(&self, most: usize) -> impl Iterator<Item = u64> + '_ {
+        let (a, b) = self.strings(most);
+        self.frames(most).iter().copied().chain(words_of(a)).chain(words_of(b))
+    }
+}
+
+/// If these are the kind and length of a definition's first slot: its payload words.
+pub(super) fn payload_words(kind: u64, length: u64) -> Option<u64> {
+    ((kind & 0xff) > FIRST).then_some(length)
+}
+
+/// The line of a definition. A note's time is still raw. `None` for a kind that this version does not know.
+pub(super) fn decode(first: &Slot, payload: &[u64]) -> Option<Line> {
+    let number = first[2] as u32;
+    Some(match first[0] & 0xff {
+        STACK => {
+            let frames = payload.iter().map(|&word| match unpack_frame(word) {
+                (module, offset, false) => Frame::Native(module.into(), offset),
+                (module, offset, true) => Frame::Guessed(module.into(), offset, 1),
+            });
+            Line::Stack(Stack { stack: number, frames: frames.collect(), cut: first[0] & CUT != 0 })
+        }
+        MODULE => {
+            let (path, id) = texts(first, payload);
+            let build_id = id.iter().map(|b| format!("{b:02x}")).collect();
+            Line::Module(Module { module: number, path: lossy(&path), build_id, address: first[3], bytes: first[4] })
+        }
+        TEXT => Line::Text(Text { text: number, value: lossy(&texts(first, payload).0) }),
+        DEVICE => {
+            let (name, uuid) = texts(first, payload);
+            Line::Device(Device { device: number, name: lossy(&name), uuid: lossy(&uuid), bytes: first[3] })
+        }
+        NOTE => Line::Note(Note { time: first[3], message: lossy(&texts(first, payload).0) }),
+        _ => return None,
+    })
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The two byte strings of a payload; lengths that cannot be (a damaged spool) are cut.
+fn texts(first: &Slot, payload: &[u64]) -> (Vec<u8>, Vec<u8>) {
+    let bytes: Vec<u8> = payload.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let (a, b) = (first[5] as u32 as usize, (first[5] >> 32) as usize);
+    let a = a.min(bytes.len());
+    let second = &bytes[a.next_multiple_of(8).min(bytes.len())..];
+    (bytes[..a].to_vec(), second[..b.min(second.len())].to_vec())
+}

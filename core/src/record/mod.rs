@@ -1,0 +1,27 @@
+//! The recorder: the one door from the hooks to the history.
+//!
+//! A hook writes an event into its thread's ring ([`Producer`]) and returns. The rings lie in the [`Spool`], memory that
+//! outlives the process. A writer thread ([`Writer`]) turns rings into lines. When the process was killed, [`recover`]
+//! writes the lines that the writer no longer could. What the spool promises: no event whose push returned is lost.
+//!
+//! All of it works on borrowed slices of atomics, so nothing here maps memory, starts a thread or reads a clock.
+//! It must not: allocate, lock or call the system on the producer's side.
+
+mod clock;
+mod definition;
+mod drain;
+mod opening;
+mod output;
+mod recover;
+mod ring;
+mod spool;
+mod writer;
+
+pub use clock::Clock;
+pub use definition::{Definition, frame, unpack_frame};
+pub(crate) use output::older_part;
+pub use output::{Output, TraceFile};
+pub use recover::{Recovered, recover, recover_trace};
+pub use ring::{Producer, Pushed};
+pub use spool::{ClockKind, Setup, Spool, SpoolError};
+pub use writer::{Options, Progress, Writer};

@@ -1,0 +1,327 @@
+//! The writer: rounds of the drain, made into lines, frames and parts.
+//!
+//! Slots of a ring are given back only after the write of the complete lines (or the complete zstd frame) that hold
+//! them has returned. So at any moment every event is whole in the file or whole in the spool.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+
+use super::clock::Clock;
+use super::drain::{Drain, Item};
+use super::opening::Opening;
+use super::output::Output;
+use super::spool::Spool;
+use crate::trace::{Footer, Line, Note, write};
+
+/// Text that makes a frame: enough for the compressor to find repetition.
+const FRAME: usize = 512 << 10;
+/// Text waits for a frame to fill for so long.
+const HOLD_NS: u64 = 250_000_000;
+/// zstd level, and rings fuller than this (in percent) are written at once.
+const LEVEL: i32 = 3;
+const HALF: u32 = 50;
+
+/// How to write.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Independent zstd frames (`.jsonl.zst`) instead of plain lines.
+    pub compress: bool,
+    /// Keep at most about so many bytes: the current part and the one before it.
+    pub max_bytes: Option<u64>,
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Events made into lines.
+    pub events: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// How full the fullest ring was, in percent: a reason to come back sooner.
+    pub fullness: u32,
+    /// Lines wait for their frame to fill (they are safe in the spool).
+    pub held: bool,
+}
+
+/// Turns a spool into a history. Any thread may call it, one at a time.
+pub struct Writer<'a, O> {
+    drain: Drain<'a>,
+    clock: Clock,
+    output: O,
+    /// Lines not yet written.
+    text: Vec<u8>,
+    /// A frame being written, and how much of it (or of `text`) is.
+    frame: Vec<u8>,
+    at: usize,
+    sealed: bool,
+    compressor: Option<zstd::bulk::Compressor<'static>>,
+    /// When the oldest waiting line was made.
+    since: Option<u64>,
+    /// Bytes of the current part, and of its opening (the first part needs none).
+    part: u64,
+    opening: u64,
+    /// The waiting text is a part's opening.
+    opens: bool,
+    /// What the next part must open with; kept only when there may be one.
+    next_part: Option<Opening>,
+    max_bytes: u64,
+    /// Time of the newest event.
+    last_time: u64,
+    /// Messages of the writer's own.
+    notes: Vec<u8>,
+    /// For recover: definitions that the file has.
+    known: HashSet<(u8, u64)>,
+    written: u64,
+}
+
+impl<O> std::fmt::Debug for Writer<'_, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").field("written", &self.written).field("waiting", &self.text.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'a, O: Output> Writer<'a, O> {
+    /// A writer of a new history. Its first line is the spool's header.
+    pub fn new(spool: Spool<'a>, output: O, options: &Options) -> io::Result<Writer<'a, O>> {
+        let mut writer = Writer::with_drain(Drain::new(spool), output, options)?;
+        writer.text = spool.header_line();
+        writer.next_part = options.max_bytes.map(|_| Opening::new(&writer.text));
+        writer.max_bytes = options.max_bytes.unwrap_or(u64::MAX);
+        Ok(writer)
+    }
+
+    /// For recover: a writer that goes on in a history that holds the definitions in `known`.
+    pub(super) fn resume(drain: Drain<'a>, output: O, compress: bool, known: HashSet<(u8, u64)>) -> io::Result<Self> {
+        let mut writer = Writer::with_drain(drain, output, &Options { compress, max_bytes: None })?;
+        writer.known = known;
+        Ok(writer)
+    }
+
+    fn with_drain(drain: Drain<'a>, output: O, options: &Options) -> io::Result<Writer<'a, O>> {
+        let compressor = match options.compress {
+            true => {
+                let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+                compressor.include_checksum(true)?;
+                Some(compressor)
+            }
+            false => None,
+        };
+        Ok(Writer {
+            clock: Clock::new(&drain.spool()),
+            drain,
+            output,
+            text: Vec::new(),
+            frame: Vec::new(),
+            at: 0,
+            sealed: false,
+            compressor,
+            since: None,
+            part: 0,
+            opening: 0,
+            opens: false,
+            next_part: None,
+            max_bytes: u64::MAX,
+            notes: Vec::new(),
+            known: HashSet::new(),
+            written: 0,
+            last_time: 0,
+        })
+    }
+
+    /// One round. `now_raw` and `now_ns` are the raw clock and CLOCK_MONOTONIC, read together just before. After an error
+    /// nothing is lost: the next round goes on at the same byte.
+    pub fn round(&mut self, now_raw: u64, now_ns: u64) -> io::Result<Progress> {
+        self.anchor(now_raw, now_ns);
+        self.work(now_raw, now_ns, false)
+    }
+
+    /// A last round: takes everything that is in the rings and writes everything that waits.
+    pub fn flush(&mut self, now_raw: u64, now_ns: u64) -> io::Result<Progress> {
+        self.anchor(now_raw, now_ns);
+        self.work(u64::MAX, now_ns, true)
+    }
+
+    /// All that the spool still holds, for recover: no new anchor is to be had.
+    pub(super) fn rest(&mut self) -> io::Result<Progress> {
+        self.work(u64::MAX, 0, true)
+    }
+
+    fn anchor(&mut self, raw: u64, ns: u64) {
+        self.clock.anchor(raw, ns);
+        self.drain.spool().set_anchor(raw, ns);
+    }
+
+    /// Adds a message of the writer's own. It is written with the next round.
+    pub fn note(&mut self, now_ns: u64, message: &str) {
+        let time = now_ns.saturating_sub(self.drain.spool().zero().1);
+        write::line(&mut self.notes, &Line::Note(Note { time, message: message.to_owned() }));
+    }
+
+    /// Ends the file.
+    pub(super) fn footer(&mut self, footer: &Footer) -> io::Result<()> {
+        self.commit(&mut Progress::default())?;
+        write::line(&mut self.text, &Line::Footer(footer.clone()));
+        self.commit(&mut Progress::default())
+    }
+
+    /// Where it writes to.
+    pub fn output(&self) -> &O {
+        &self.output
+    }
+
+    /// The clock, as known by now.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Time of the newest event.
+    pub(super) fn last_time(&self) -> u64 {
+        self.last_time
+    }
+
+    /// Slots of the spool that could not be read.
+    pub(super) fn damaged(&self) -> u64 {
+        self.drain.damaged
+    }
+
+    fn work(&mut self, until: u64, now_ns: u64, flush: bool) -> io::Result<Progress> {
+        let mut progress = Progress::default();
+        if self.sealed {
+            self.commit(&mut progress)?;
+        }
+        self.text.append(&mut self.notes);
+        self.drain.begin(until);
+        progress.fullness = self.drain.fullness();
+        while let Some(line) = self.drain.next_definition() {
+            self.definition(line);
+        }
+        while let Some(item) = self.drain.next_event() {
+            match item {
+                Item::Thread(thread) => {
+                    if let Some(opening) = &mut self.next_part {
+                        opening.thread(&thread);
+                    }
+                    write::line(&mut self.text, &Line::Thread(thread));
+                }
+                Item::Event(thread, mut event) => {
+                    event.time = self.clock.convert(event.time);
+                    write::event(&mut self.text, thread, &event);
+                    progress.events += 1;
+                    self.last_time = self.last_time.max(event.time);
+                    if let Some(opening) = &mut self.next_part {
+                        opening.event(thread, &event);
+                    }
+                    if self.text.len() >= FRAME {
+                        self.commit(&mut progress)?;
+                    }
+                }
+            }
+        }
+        if self.text.is_empty() {
+            // Nothing to write, but definitions may have been stepped over and rings closed.
+            self.drain.written();
+            return Ok(progress);
+        }
+        let since = *self.since.get_or_insert(now_ns);
+        let waited = now_ns.saturating_sub(since) >= HOLD_NS;
+        if flush || self.compressor.is_none() || waited || progress.fullness > HALF || self.part == 0 {
+            self.commit(&mut progress)?;
+        } else {
+            progress.held = true;
+        }
+        Ok(progress)
+    }
+
+    fn definition(&mut self, mut line: Line) {
+        if let Line::Note(note) = &mut line {
+            note.time = self.clock.convert(note.time);
+        }
+        if !self.known.is_empty() && number(&line).is_some_and(|n| self.known.contains(&n)) {
+            return;
+        }
+        let from = self.text.len();
+        write::line(&mut self.text, &line);
+        if let (Some(opening), false) = (&mut self.next_part, matches!(line, Line::Note(_))) {
+            opening.definition(&self.text[from..]);
+        }
+    }
+
+    /// Writes the waiting lines out and gives their slots back. Begins a new part when this one is full.
+    fn commit(&mut self, progress: &mut Progress) -> io::Result<()> {
+        while !self.text.is_empty() {
+            self.write_out(progress)?;
+            if let Some(opening) = &mut self.next_part
+                // A part must hold more than its opening, or a history of much live memory would be all openings.
+                && self.part >= (self.max_bytes / 2).max(2 * self.opening)
+            {
+                self.output.next_part()?;
+                opening.write(&mut self.text);
+                self.part = 0;
+                self.opens = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_out(&mut self, progress: &mut Progress) -> io::Result<()> {
+        if !self.sealed {
+            if let Some(compressor) = &mut self.compressor {
+                self.frame = compressor.compress(&self.text)?;
+            }
+            self.at = 0;
+            self.sealed = true;
+        }
+        let bytes = if self.compressor.is_some() { &self.frame } else { &self.text };
+        while self.at < bytes.len() {
+            match self.output.write(&bytes[self.at..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => self.at += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let len = bytes.len() as u64;
+        self.drain.written();
+        self.text.clear();
+        self.sealed = false;
+        self.since = None;
+        self.part += len;
+        self.written += len;
+        progress.bytes += len;
+        if std::mem::take(&mut self.opens) {
+            self.opening = len;
+        }
+        Ok(())
+    }
+}
+
+/// Ends a file that no writer goes on in.
+pub(super) fn write_footer(mut output: impl Output, compress: bool, footer: &Footer) -> io::Result<()> {
+    let mut text = Vec::new();
+    write::line(&mut text, &Line::Footer(footer.clone()));
+    if compress {
+        text = zstd::bulk::compress(&text, LEVEL)?;
+    }
+    let mut at = 0;
+    while at < text.len() {
+        at += output.write(&text[at..])?;
+    }
+    Ok(())
+}
+
+/// What a definition is known by, so that recover does not write it twice. Of a note: its message.
+pub(super) fn number(line: &Line) -> Option<(u8, u64)> {
+    Some(match line {
+        Line::Stack(stack) => (1, u64::from(stack.stack)),
+        Line::Module(module) => (2, u64::from(module.module)),
+        Line::Text(text) => (3, u64::from(text.text)),
+        Line::Device(device) => (4, u64::from(device.device)),
+        Line::Note(note) => {
+            let mut hasher = DefaultHasher::new();
+            note.message.hash(&mut hasher);
+            (5, hasher.finish())
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,100 @@
+//! `dlclose`, exported: rules, modules and callers of an unloaded library must not outlive it. `dlopen` is never hooked (the
+//! loader takes RUNPATH from its caller). And `__register_frame`, by which LLVM's JITs announce unwind tables.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering::*};
+
+use crate::{modules, real, runtime, stacks, state, unwind};
+
+fn next(name: &CStr, held: &AtomicUsize) -> usize {
+    let known = held.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let p = real::symbol(libc::RTLD_NEXT, name) as usize;
+    held.store(p, Relaxed);
+    p
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let f = next(c"dlclose", &NEXT);
+    if f == 0 {
+        return -1;
+    }
+    // SAFETY: glibc's dlclose.
+    let f: unsafe extern "C-unwind" fn(*mut c_void) -> c_int = unsafe { std::mem::transmute(f) };
+    if !state::started() {
+        // SAFETY: the program's handle.
+        return unsafe { f(handle) };
+    }
+    let before = unloaded();
+    unwind::close::closing();
+    // SAFETY: as above.
+    let r = unsafe { f(handle) };
+    unwind::close::closed();
+    if unloaded() != before {
+        state::guarded("dlclose", || {
+            modules::forget();
+            stacks::forget();
+            runtime::forget();
+        });
+    }
+    r
+}
+
+/// How many objects were ever unloaded.
+fn unloaded() -> u64 {
+    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_void) -> c_int {
+        // SAFETY: the loader's structure and our variable.
+        unsafe { *out.cast::<u64>() = (*info).dlpi_subs };
+        1
+    }
+    let mut n = 0u64;
+    // SAFETY: a callback that reads one field.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut n).cast()) };
+    n
+}
+
+#[cfg(target_arch = "x86_64")]
+mod frames {
+    use super::*;
+
+    /// # Safety
+    /// As libgcc's function.
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C-unwind" fn __register_frame(begin: *mut c_void) {
+        if !state::switched_off() && !begin.is_null() {
+            // SAFETY: the caller's table, which it promises to be well formed.
+            state::guarded("__register_frame", || unsafe { unwind::jit::registered(begin as u64) });
+        }
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let f = next(c"__register_frame", &NEXT);
+        if f != 0 {
+            // SAFETY: libgcc's function.
+            let f: unsafe extern "C-unwind" fn(*mut c_void) = unsafe { std::mem::transmute(f) };
+            // SAFETY: the caller's argument.
+            unsafe { f(begin) };
+        }
+    }
+
+    /// # Safety
+    /// As libgcc's function.
+    #[unsafe(no_mangle)]
+    pub unsafe extern "C-unwind" fn __deregister_frame(begin: *mut c_void) {
+        if !state::switched_off() && !begin.is_null() {
+            state::guarded("__deregister_frame", || unwind::jit::deregistered(begin as u64));
+        }
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let f = next(c"__deregister_frame", &NEXT);
+        if f != 0 {
+            // SAFETY: libgcc's function.
+            let f: unsafe extern "C-unwind" fn(*mut c_void) = unsafe { std::mem::transmute(f) };
+            // SAFETY: the caller's argument.
+            unsafe { f(begin) };
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The ends of threads and of the process.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+
+use vramscope_core::event::{Event, EventKind};
+
+use crate::{recorder, spool, state, thread, writer};
+
+/// A key whose destructor closes a thread's ring. 0: none; else key + 1.
+static KEY: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "C" fn thread_ends(_: *mut c_void) {
+    let t = thread::current();
+    // Destructors of other keys may still free: run again in the next round, up to the last.
+    if !t.leaving.replace(true) {
+        set_key();
+        return;
+    }
+    recorder::thread_ends(t);
+}
+
+fn set_key() {
+    let key = KEY.load(Relaxed);
+    if key != 0 {
+        // SAFETY: a key of ours.
+        unsafe { libc::pthread_setspecific(key - 1, 1 as *const c_void) };
+    }
+}
+
+/// The calling thread has a ring: its end is to be noticed.
+pub fn watch_thread() {
+    thread::current().leaving.set(false);
+    set_key();
+}
+
+/// Registers the process's exit handler, and the key.
+pub fn register() {
+    let mut key = 0;
+    // SAFETY: a pointer to a local and a function that takes any pointer.
+    if unsafe { libc::pthread_key_create(&mut key, Some(thread_ends)) } == 0 {
+        KEY.store(key + 1, Relaxed);
+    }
+    // SAFETY: a function without arguments. Registered after the driver's own: it runs before them.
+    unsafe { libc::atexit(at_exit) };
+}
+
+/// Everything recorded so far is written, and from here on every event before its hook returns: destructors of other
+/// libraries may still free. No CUDA call is made.
+extern "C" fn at_exit() {
+    if state::forked() || !state::started() {
+        return;
+    }
+    state::guarded("exit", || {
+        if !recorder::recording() {
+            return;
+        }
+        writer::write_counters();
+        recorder::event(&Event { kind: EventKind::Exit, ..Event::default() });
+        if let Some(s) = recorder::spool() {
+            s.mark_exit();
+        }
+        state::set_exiting();
+        writer::flush();
+        // Under a launcher the spool is its business: it writes the footer.
+        if crate::settings::get().run_dir.is_none() {
+            spool::remove();
+        }
+    });
+    state::set_exiting();
+}

@@ -1,0 +1,258 @@
+//! Plain device memory: served by the pool.
+
+use vramscope_core::api::Api;
+use vramscope_core::event::{Event, EventKind, Memory, Source, TrimWhy};
+use vramscope_core::pool::{Begun, BlockInfo, Freed, How};
+
+use super::{record_alloc, record_bad_free, record_failure, record_free, recorded_alloc, unfree};
+use crate::call::Call;
+use crate::context::{self, Current};
+use crate::cuda::{self, DevicePtr, Result, SUCCESS, Size, Uint};
+use crate::hooks::types;
+use crate::pool::{self, FreeEvent, POOL, Up};
+use crate::settings::{self, PoolMode};
+use crate::{capture, driver, recorder, sight, state};
+
+/// `cuMemAlloc`.
+pub unsafe fn alloc(real: types::cuMemAlloc_v2, from: usize, out: *mut DevicePtr, bytes: Size) -> Result {
+    // The driver's own answer to a zero size and a null pointer.
+    if bytes == 0 || out.is_null() || !state::active() {
+        // SAFETY: the program's arguments.
+        return unsafe { real(out, bytes) };
+    }
+    match state::guarded("cuMemAlloc", || {
+        state::test_panic("cuMemAlloc");
+        serve(from, bytes as u64)
+    }) {
+        Some(Answer::Served(p)) => {
+            // SAFETY: not null; the program's variable.
+            unsafe { *out = p };
+            SUCCESS
+        }
+        Some(Answer::Failed(r)) => {
+            // The driver leaves 0 behind.
+            // SAFETY: as above.
+            unsafe { *out = 0 };
+            r
+        }
+        // No context, too many contexts, or a fault of ours: as if we were not here.
+        Some(Answer::Forward) | None => {
+            // SAFETY: the program's arguments.
+            unsafe { real(out, bytes) }
+        }
+    }
+}
+
+enum Answer {
+    Served(u64),
+    Failed(Result),
+    Forward,
+}
+
+fn serve(from: usize, bytes: u64) -> Answer {
+    let Some(c) = context::current() else { return Answer::Forward };
+    let call = Call::new(Api::CuMemAlloc, from);
+    let direct = direct_why(&call, c, bytes);
+    let id = recorder::new_id();
+    let up = Up::new(&call);
+    let served = if direct.is_some() { POOL.alloc_direct(&up, c.id, bytes, id) } else { POOL.alloc(&up, c.id, bytes, id) };
+    let slot = c.slot();
+    let served = match served {
+        Ok(s) => s,
+        Err(f) => {
+            pool::record_trim(&f.trimmed, TrimWhy::OutOfMemory);
+            record_failure(&call, Memory::Device, slot.number(), bytes, f.error);
+            return Answer::Failed(f.error);
+        }
+    };
+    pool::record_trim(&served.trimmed, TrimWhy::OutOfMemory);
+    if let Some(stale) = served.stale {
+        // The driver gave out an address that we still held: it was freed past us.
+        recorder::event(&Event { kind: EventKind::Free, id: stale.id, ..Event::default() });
+    }
+    if settings::get().poison && !capture::any() {
+        driver::fill(slot.handle(), served.address, pool::FRESH, served.block);
+    }
+    let how = match (served.how, direct) {
+        (How::HitExact | How::HitNear, _) => Source::Hit,
+        (How::Miss, _) => Source::Miss,
+        (How::Direct, why) => why.unwrap_or(Source::Driver),
+    };
+    recorder::event(&Event {
+        kind: EventKind::Alloc,
+        api: call.api,
+        memory: Memory::Device,
+        how: how as u8,
+        context: slot.number(),
+        id,
+        address: served.address,
+        bytes,
+        block: served.block,
+        stack: call.stack(),
+        caller: call.caller,
+        extra: [served.segment, 0, up.took.get()],
+        ..Event::default()
+    });
+    if how != Source::Hit {
+        pool::look_sometimes(slot);
+    }
+    Answer::Served(served.address)
+}
+
+/// Why a request is not the pool's; `None`: it is.
+fn direct_why(call: &Call, c: Current, bytes: u64) -> Option<Source> {
+    if settings::get().pool == PoolMode::Off || state::exiting() || c.slot().dying() {
+        return Some(Source::Driver);
+    }
+    // What a global-mode capture answers to an allocation is the driver's business.
+    if capture::any() {
+        return Some(Source::Capture);
+    }
+    if call.hoarder {
+        return Some(Source::Hoarder);
+    }
+    // Who takes a quarter of the device keeps it (JAX); and it would fill the cache alone.
+    (bytes >= c.slot().total() / 4).then_some(Source::Large)
+}
+
+/// `cuMemFree`: plain, pitched, managed and stream-ordered memory all come here.
+pub unsafe fn free(real: types::cuMemFree_v2, from: usize, p: DevicePtr) -> Result {
+    if p == 0 || !state::active() {
+        // SAFETY: the program's argument.
+        return unsafe { real(p) };
+    }
+    match state::guarded("cuMemFree", || {
+        state::test_panic("cuMemFree");
+        give_back(from, p)
+    }) {
+        Some(Some(r)) => r,
+        // Not the pool's: the driver's call, recorded before it happens.
+        Some(None) => {
+            let known = state::guarded("cuMemFree", || record_free(&Call::new(Api::CuMemFree, from), p, 0)).flatten();
+            // SAFETY: the program's argument.
+            let r = unsafe { real(p) };
+            state::guarded("cuMemFree", || match known {
+                Some(e) if r == SUCCESS => sight::forget(&e),
+                Some(e) => unfree(p, e, r),
+                None if r != SUCCESS && !state::exiting() => record_bad_free(&Call::new(Api::CuMemFree, from), p, 0, r),
+                None => {}
+            });
+            r
+        }
+        // A segment is a whole driver allocation: the driver can free it without us.
+        // SAFETY: the program's argument.
+        None => unsafe { real(p) },
+    }
+}
+
+/// The free event of a block.
+pub(super) fn free_event(call: &Call, b: &BlockInfo) -> FreeEvent {
+    FreeEvent {
+        address: b.address,
+        block: b.block,
+        event: Event {
+            kind: EventKind::Free,
+            api: call.api,
+            memory: Memory::Device,
+            context: context::slot(b.context).number(),
+            id: b.id,
+            stack: call.stack(),
+            caller: call.caller,
+            ..Event::default()
+        },
+    }
+}
+
+/// Frees a block of the pool's table; `None`: it is not in it.
+fn give_back(from: usize, p: DevicePtr) -> Option<Result> {
+    let call = Call::new(Api::CuMemFree, from);
+    let freed = match POOL.begin_free(p) {
+        Begun::Unknown => return None,
+        Begun::Double(b) => {
+            record_bad_free(&call, p, b.id, cuda::ERROR_INVALID_VALUE);
+            return Some(cuda::ERROR_INVALID_VALUE);
+        }
+        Begun::Begun(f) => {
+            let up = Up::freeing(&call, free_event(&call, f.info()));
+            f.finish(&up)
+        }
+    };
+    Some(settle(freed, p, &call))
+}
+
+/// The code for the program, after the pool is done with a free.
+pub(super) fn settle(freed: Freed<Result>, p: DevicePtr, call: &Call) -> Result {
+    match freed {
+        Freed::Unknown => cuda::ERROR_INVALID_VALUE,
+        Freed::Double(b) => {
+            record_bad_free(call, p, b.id, cuda::ERROR_INVALID_VALUE);
+            cuda::ERROR_INVALID_VALUE
+        }
+        Freed::Kept { shed, .. } => {
+            pool::record_trim(&shed, TrimWhy::MaxCached);
+            SUCCESS
+        }
+        Freed::Released { info, result, shed, .. } => {
+            pool::record_trim(&shed, TrimWhy::MaxCached);
+            match result {
+                Ok(()) => SUCCESS,
+                Err(r) => {
+                    recorder::event(&Event { kind: EventKind::FreeFailed, id: info.id, code: r as u16, ..Event::default() });
+                    r
+                }
+            }
+        }
+    }
+}
+
+/// `cuMemAllocPitch`: recorded.
+pub unsafe fn alloc_pitch(
+    real: types::cuMemAllocPitch_v2,
+    from: usize,
+    out: *mut DevicePtr,
+    pitch: *mut Size,
+    width: Size,
+    height: Size,
+    element: Uint,
+) -> Result {
+    if out.is_null() || pitch.is_null() || !state::active() {
+        // SAFETY: the program's arguments.
+        return unsafe { real(out, pitch, width, height, element) };
+    }
+    let start = driver::now_ns();
+    // SAFETY: the program's arguments.
+    let mut result = unsafe { real(out, pitch, width, height, element) };
+    if result == cuda::ERROR_OUT_OF_MEMORY {
+        // SAFETY: as above.
+        result = pool::retrying_after(result, &|| unsafe { real(out, pitch, width, height, element) });
+    }
+    let took = driver::now_ns().saturating_sub(start);
+    state::guarded("cuMemAllocPitch", || {
+        let call = Call::new(Api::CuMemAllocPitch, from);
+        // SAFETY: checked above; the driver wrote them on success.
+        let (p, pitch) = unsafe { (*out, *pitch) };
+        record_alloc(&call, Memory::Pitch, p, (pitch * height) as u64, 0, result, took);
+    });
+    result
+}
+
+/// For the other recorded kinds.
+pub(super) unsafe fn recorded(
+    what: &'static str,
+    from: usize,
+    api: Api,
+    memory: Memory,
+    bytes: Size,
+    stream: usize,
+    out: *mut DevicePtr,
+    real: impl Fn() -> Result,
+) -> Result {
+    recorded_alloc(what, from, api, memory, bytes as u64, stream as u64, real, || {
+        if out.is_null() {
+            0
+        } else {
+            // SAFETY: the driver accepted the pointer and wrote to it.
+            unsafe { *out }
+        }
+    })
+}

@@ -1,0 +1,179 @@
+//! The hooks' bodies. Each is: decide (a fault of ours forwards) · the real call · record · return CUDA's code.
+
+pub mod capture;
+pub mod context;
+pub mod device;
+pub mod export;
+pub mod lookup;
+pub mod managed;
+pub mod ordered;
+pub mod pinned;
+pub mod retry;
+pub mod stream;
+pub mod truth;
+pub mod vmm;
+
+use vramscope_core::event::{Event, EventKind, Memory};
+
+use crate::call::Call;
+use crate::context as contexts;
+use crate::cuda::{self, Result};
+use crate::ledger::Entry;
+use crate::{driver, pool, recorder, sight, state};
+
+/// Records an allocation that is not the pool's, after it succeeded or failed, and remembers it in the ledger.
+fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, result: Result, took: u64) {
+    let context = contexts::current();
+    let number = context.map_or(0, |c| c.slot().number());
+    if result != cuda::SUCCESS {
+        record_failure(call, memory, number, bytes, result);
+        return;
+    }
+    let id = recorder::new_id();
+    let entry = Entry { id, memory, context: number, count: 1, own: !call.runtime };
+    if let Some(stale) = recorder::LEDGER.insert(key, entry) {
+        sight::forget(&stale);
+        recorder::event(&Event { kind: EventKind::Free, id: stale.id, memory: stale.memory, ..Event::default() });
+    }
+    sight::remember(&entry);
+    recorder::event(&Event {
+        kind: EventKind::Alloc,
+        api: call.api,
+        memory,
+        context: number,
+        id,
+        address: key,
+        bytes,
+        stack: call.stack(),
+        caller: call.caller,
+        extra: [0, stream, took],
+        ..Event::default()
+    });
+    if let Some(c) = context.filter(|_| memory.on_device()) {
+        c.slot().taken.fetch_add(driver::charged(memory, bytes), std::sync::atomic::Ordering::Relaxed);
+        pool::look_sometimes(c.slot());
+    }
+}
+
+/// Records a request that failed in the end.
+fn record_failure(call: &Call, memory: Memory, context: u16, bytes: u64, result: Result) {
+    pool::count_failure();
+    recorder::event(&Event {
+        kind: EventKind::AllocFailed,
+        api: call.api,
+        memory,
+        context,
+        code: result as u16,
+        bytes,
+        stack: call.stack(),
+        caller: call.caller,
+        ..Event::default()
+    });
+    if let Some(c) = contexts::current().filter(|_| result == cuda::ERROR_OUT_OF_MEMORY) {
+        pool::sample_now(c.slot());
+    }
+}
+
+/// Takes an allocation out of the ledger and records its free, before it happens.
+fn record_free(call: &Call, key: u64, stream: u64) -> Option<Entry> {
+    let e = recorder::LEDGER.remove(key)?;
+    recorder::event(&Event {
+        kind: EventKind::Free,
+        api: call.api,
+        memory: e.memory,
+        context: e.context,
+        id: e.id,
+        stack: call.stack(),
+        caller: call.caller,
+        extra: [0, stream, 0],
+        ..Event::default()
+    });
+    Some(e)
+}
+
+/// The free recorded before did not happen: puts it back and says so.
+fn unfree(key: u64, e: Entry, result: Result) {
+    recorder::LEDGER.insert(key, e);
+    recorder::event(&Event { kind: EventKind::FreeFailed, id: e.id, code: result as u16, ..Event::default() });
+}
+
+/// A free of something that nobody knows, which the driver refused.
+fn record_bad_free(call: &Call, address: u64, id: u64, result: Result) {
+    pool::count_bad_free();
+    recorder::event(&Event {
+        kind: EventKind::BadFree,
+        api: call.api,
+        code: result as u16,
+        id,
+        address,
+        stack: call.stack(),
+        caller: call.caller,
+        ..Event::default()
+    });
+}
+
+/// An allocating hook that is only recorded: the real call (again after a trim), then the record. `key` reads the result.
+///
+/// The real call is not inside a catch: exceptions and thread cancellation pass through it.
+#[inline]
+fn recorded_alloc(
+    what: &'static str,
+    from: usize,
+    api: vramscope_core::api::Api,
+    memory: Memory,
+    bytes: u64,
+    stream: u64,
+    real: impl Fn() -> Result,
+    key: impl Fn() -> u64,
+) -> Result {
+    if !state::active() {
+        return real();
+    }
+    let start = driver::now_ns();
+    let mut result = real();
+    if result == cuda::ERROR_OUT_OF_MEMORY {
+        result = pool::retrying_after(result, &real);
+    }
+    let took = driver::now_ns().saturating_sub(start);
+    state::guarded(what, || {
+        state::test_panic(what);
+        let call = Call::new(api, from);
+        let key = if result == cuda::SUCCESS { key() } else { 0 };
+        if result != cuda::SUCCESS || key != 0 {
+            record_alloc(&call, memory, key, bytes, stream, result, took);
+        }
+    });
+    result
+}
+
+/// A freeing hook that is only recorded.
+#[inline]
+fn recorded_free(
+    what: &'static str,
+    from: usize,
+    api: vramscope_core::api::Api,
+    key: u64,
+    stream: u64,
+    real: impl Fn() -> Result,
+) -> Result {
+    if !state::active() || key == 0 {
+        return real();
+    }
+    let known = state::guarded(what, || {
+        state::test_panic(what);
+        record_free(&Call::new(api, from), key, stream)
+    })
+    .flatten();
+    let result = real();
+    match known {
+        Some(e) if result == cuda::SUCCESS => sight::forget(&e),
+        Some(e) => {
+            state::guarded(what, || unfree(key, e, result));
+        }
+        None if result != cuda::SUCCESS => {
+            state::guarded(what, || record_bad_free(&Call::new(api, from), key, 0, result));
+        }
+        None => {}
+    }
+    result
+}

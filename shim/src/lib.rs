@@ -1,0 +1,34 @@
+//! `libvramscope.so`: preloaded under a CUDA program, it sees every call that allocates GPU memory, serves plain device memory
+//! from a caching pool, and records the history.
+//!
+//! All unsafe code of the project is in this crate. Nothing may depend on it. See ARCHITECTURE.md.
+
+mod call;
+mod capture;
+mod clock;
+mod close;
+mod context;
+mod cuda;
+mod doctor;
+mod door;
+mod driver;
+mod exit;
+mod hook;
+mod hooks;
+mod ledger;
+mod message;
+mod modules;
+mod pool;
+mod real;
+mod recorder;
+mod runtime;
+mod settings;
+mod sight;
+mod spool;
+mod stacks;
+mod state;
+mod sync;
+mod thread;
+mod trace_file;
+mod unwind;
+mod writer;

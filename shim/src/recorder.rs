@@ -1,0 +1,233 @@
+//! The one door from hooks to the history: an event goes into the calling thread's ring and the hook returns.
+//!
+//! The rings lie in the spool (a file in memory, `spool.rs`); the writer thread (`writer.rs`) turns them into lines.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*};
+
+use once_cell::sync::OnceCell;
+use vramscope_core::event::Event;
+use vramscope_core::record::{self, Definition, Producer, Pushed, Spool};
+
+use crate::ledger::Ledger;
+use crate::thread::{self, Thread};
+use crate::{clock, driver, settings, spool, state, writer};
+
+static SPOOL: OnceCell<Spool<'static>> = OnceCell::new();
+/// Recording goes on (a history is wanted, and nothing stopped it).
+static RECORDING: AtomicBool = AtomicBool::new(false);
+static IDS: AtomicU64 = AtomicU64::new(1);
+
+/// Allocations of every kind that are not plain device memory: address → what it is.
+pub static LEDGER: Ledger = Ledger::new();
+
+/// Starts recording: spool, trace file, writer thread. Whatever fails is said, and the program goes on without a history.
+pub fn start() {
+    if settings::get().trace.is_none() {
+        return;
+    }
+    let Some(spool) = spool::create() else { return };
+    if SPOOL.set(spool).is_err() {
+        return;
+    }
+    RECORDING.store(true, Release);
+    if !writer::start(spool) {
+        RECORDING.store(false, Release);
+    }
+}
+
+/// The spool, while recording goes on.
+pub fn spool() -> Option<Spool<'static>> {
+    if RECORDING.load(Relaxed) { SPOOL.get().copied() } else { None }
+}
+
+/// Stops recording for good.
+pub fn stop() {
+    RECORDING.store(false, Release);
+    if let Some(s) = SPOOL.get() {
+        s.mark_stopped();
+    }
+}
+
+/// Whether events are recorded.
+#[inline]
+pub fn recording() -> bool {
+    RECORDING.load(Relaxed)
+}
+
+/// A new number for an allocation or a segment; never used again.
+#[inline]
+pub fn new_id() -> u64 {
+    match SPOOL.get() {
+        Some(s) => s.new_id(),
+        None => IDS.fetch_add(1, Relaxed),
+    }
+}
+
+/// Runs `f` with the thread's ring; `None` if there is none to be had, or a signal handler came in while the thread was
+/// already recording.
+fn with_ring<T>(f: impl FnOnce(&mut Producer<'static>) -> T) -> Option<T> {
+    let spool = spool()?;
+    let t = thread::current();
+    if t.busy.replace(true) {
+        spool.count_lost(1);
+        return None;
+    }
+    let r = ring(t, spool).map(f);
+    if r.is_none() {
+        spool.count_lost(1);
+    }
+    t.busy.set(false);
+    if r.is_some() && state::exiting() {
+        writer::flush();
+    }
+    r
+}
+
+fn ring(t: &'static Thread, spool: Spool<'static>) -> Option<&'static mut Producer<'static>> {
+    // SAFETY: only the thread itself reaches its cell, and `busy` keeps its signal handlers out.
+    let held = unsafe { &mut *t.producer.get() };
+    if !t.has_producer.get() {
+        held.write(claim(spool)?);
+        t.has_producer.set(true);
+        crate::exit::watch_thread();
+    }
+    // SAFETY: written above, now or by an earlier call.
+    Some(unsafe { held.assume_init_mut() })
+}
+
+#[cold]
+fn claim(spool: Spool<'static>) -> Option<Producer<'static>> {
+    let mut name = [0u8; 16];
+    // SAFETY: a 16-byte buffer, as PR_GET_NAME wants.
+    unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    let end = name.iter().position(|b| *b == 0).unwrap_or(0);
+    // SAFETY: no arguments.
+    let tid = unsafe { libc::gettid() } as u32;
+    // Many threads may start at once: the writer backs more rings within milliseconds.
+    for _ in 0..200 {
+        if let Some(p) = spool.claim_ring(tid, &name[..end]) {
+            writer::hand_over(p.thread());
+            return Some(p);
+        }
+        if state::exiting() {
+            break;
+        }
+        writer::wake();
+        pause();
+    }
+    None
+}
+
+fn pause() {
+    let t = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
+    // SAFETY: a pointer to a local.
+    unsafe { libc::nanosleep(&t, std::ptr::null_mut()) };
+}
+
+/// The thread ends: its ring is free once drained.
+pub fn thread_ends(t: &Thread) {
+    if t.busy.get() || !t.has_producer.replace(false) {
+        return;
+    }
+    // SAFETY: as in `ring`.
+    let held = unsafe { &*t.producer.get() };
+    // SAFETY: `has_producer` said that it holds one, and will not be looked at again before another is written.
+    unsafe { held.assume_init_read() }.close();
+}
+
+/// How long a hook waits for room in a full ring before it drops the event: the writer needs milliseconds; a trace on a
+/// stuck disk must not stop the program.
+const PATIENCE: u32 = 500;
+
+fn push(mut once: impl FnMut(&mut Producer<'static>) -> Pushed) -> bool {
+    with_ring(|p| {
+        for round in 0..PATIENCE {
+            if matches!(once(p), Pushed::Yes) {
+                return true;
+            }
+            if !RECORDING.load(Relaxed) {
+                return false;
+            }
+            if state::exiting() {
+                writer::flush();
+            } else if round == 0 {
+                writer::wake();
+            } else {
+                pause();
+            }
+        }
+        p.lost();
+        false
+    })
+    .unwrap_or(false)
+}
+
+/// Records an event, now.
+#[inline]
+pub fn event(e: &Event) {
+    if !RECORDING.load(Relaxed) {
+        return;
+    }
+    let mut e = *e;
+    e.time = clock::raw();
+    push(|p| p.push(&e));
+}
+
+fn define(d: &Definition<'_>) -> bool {
+    push(|p| p.push_definition(d))
+}
+
+/// A frame as a stack holds it.
+pub fn pack_frame(module: u32, offset: u64, guessed: bool) -> u64 {
+    record::frame(module as u16, offset, guessed)
+}
+
+/// Defines a stack; only then may its number be used.
+pub fn define_stack(number: u32, frames: &[u64], cut: bool) -> bool {
+    define(&Definition::Stack { number, frames, cut })
+}
+
+/// Defines a module.
+pub fn define_module(number: u32, address: u64, bytes: u64, path: &[u8], build_id: &[u8]) -> bool {
+    if !RECORDING.load(Relaxed) {
+        // Callers are told apart also when no history is kept.
+        return true;
+    }
+    define(&Definition::Module { number, address, bytes, path, build_id })
+}
+
+/// Defines a device, once.
+pub fn define_device(device: i32) {
+    static SEEN: AtomicU64 = AtomicU64::new(0);
+    if !(0..64).contains(&device) || SEEN.fetch_or(1 << device, Relaxed) & 1 << device != 0 || !RECORDING.load(Relaxed) {
+        return;
+    }
+    let (name, uuid) = (driver::device_name(device), driver::device_uuid(device));
+    define(&Definition::Device {
+        device: device as u32,
+        bytes: driver::total_memory(device),
+        name: name.as_bytes(),
+        uuid: uuid.as_bytes(),
+    });
+}
+
+/// Something that the reader of the history should know.
+pub fn note(text: &str) {
+    define(&Definition::Note { time: clock::raw(), message: text.as_bytes() });
+}
+
+/// A stack was not recorded because the table is full.
+pub fn stack_refused() {
+    static SAID: AtomicU32 = AtomicU32::new(0);
+    if let Some(s) = spool() {
+        s.count_stack_refused();
+        if SAID.fetch_add(1, Relaxed) == 0 {
+            note("the table of call stacks is full: new stacks are not recorded");
+        }
+    }
+}
+
+/// A context ended: its pinned, managed and pitched allocations with it.
+pub fn ledger_drop_context(number: u16) {
+    LEDGER.drop_context(number);
+}

@@ -1,0 +1,249 @@
+//! The settings, read from the environment once, at the first CUDA call that matters. A wrong value is said, with the
+//! allowed ones, and the default is taken: the program runs.
+
+use std::ffi::{CStr, CString, OsString};
+use std::os::unix::ffi::OsStringExt;
+
+use once_cell::sync::OnceCell;
+
+use crate::message::{self, Level, error};
+
+/// `VRAMSCOPE_POOL`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PoolMode {
+    /// Plain allocations are pooled, stream-ordered ones recorded.
+    Auto,
+    /// Both are served by us.
+    On,
+    /// Record only.
+    Off,
+}
+
+/// `VRAMSCOPE_SYNC`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncMode {
+    /// The host waits in free only while it could see a difference.
+    Auto,
+    /// Device barrier only.
+    Device,
+    /// Always wait, as the native free does.
+    Host,
+}
+
+/// A limit in bytes or as a share of the device.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Limit {
+    /// Bytes.
+    Bytes(u64),
+    /// A share, 0 to 1.
+    Share(f64),
+}
+
+impl Limit {
+    /// In bytes, of a device with this many.
+    pub fn of(self, total: u64) -> u64 {
+        match self {
+            Limit::Bytes(b) => b,
+            Limit::Share(s) => (total as f64 * s) as u64,
+        }
+    }
+}
+
+/// All settings.
+#[derive(Debug)]
+pub struct Settings {
+    /// `VRAMSCOPE_TRACE`; `None`: no history is kept (`off`).
+    pub trace: Option<String>,
+    /// `VRAMSCOPE_POOL`.
+    pub pool: PoolMode,
+    /// `VRAMSCOPE_STACKS` includes native frames.
+    pub native_stacks: bool,
+    /// `VRAMSCOPE_SYNC`.
+    pub sync: SyncMode,
+    /// `VRAMSCOPE_MAX_CACHED`.
+    pub max_cached: Limit,
+    /// `VRAMSCOPE_MAX_TRACE`; 0: no limit.
+    pub max_trace: u64,
+    /// `VRAMSCOPE_POISON`.
+    pub poison: bool,
+    /// `VRAMSCOPE_RUN_DIR`, set by the launcher.
+    pub run_dir: Option<String>,
+    /// As the environment had them, for the header.
+    pub given: Vec<(String, String)>,
+}
+
+/// Reads a variable without going through Rust's environment lock: the program may be changing it in another thread.
+pub fn variable(name: &CStr) -> Option<String> {
+    // SAFETY: a NUL-terminated name.
+    let p = unsafe { libc::getenv(name.as_ptr()) };
+    if p.is_null() {
+        return None;
+    }
+    // SAFETY: the environment's C string, copied at once.
+    let bytes = unsafe { CStr::from_ptr(p) }.to_bytes().to_vec();
+    Some(OsString::from_vec(bytes).to_string_lossy().into_owned())
+}
+
+fn wrong(name: &str, value: &str, allowed: &str, taken: &str) {
+    error!("{name}={value}: not understood; allowed: {allowed}. Going on with {taken}.");
+}
+
+/// `512MiB`, `2GB`, `1073741824`, `25%`.
+pub fn parse_limit(s: &str) -> Option<Limit> {
+    let s = s.trim();
+    if let Some(p) = s.strip_suffix('%') {
+        let p: f64 = p.trim().parse().ok()?;
+        return (0.0..=100.0).contains(&p).then_some(Limit::Share(p / 100.0));
+    }
+    let digits = s.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(s.len());
+    let number: f64 = s[..digits].parse().ok()?;
+    let unit = match s[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1024.0 * 1024.0,
+        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "t" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        _ => return None,
+    };
+    Some(Limit::Bytes((number * unit) as u64))
+}
+
+const NAMES: [&CStr; 11] = [
+    c"VRAMSCOPE_TRACE",
+    c"VRAMSCOPE_POOL",
+    c"VRAMSCOPE_STACKS",
+    c"VRAMSCOPE_SYNC",
+    c"VRAMSCOPE_MAX_CACHED",
+    c"VRAMSCOPE_MAX_TRACE",
+    c"VRAMSCOPE_POISON",
+    c"VRAMSCOPE_ONLY",
+    c"VRAMSCOPE_LOG",
+    c"VRAMSCOPE_RUN_DIR",
+    c"VRAMSCOPE",
+];
+
+fn read() -> Settings {
+    level();
+    let given = NAMES
+        .iter()
+        .filter_map(|n| Some((n.to_str().ok()?.to_owned(), variable(n)?)))
+        .collect::<Vec<_>>();
+    let get = |n: &str| given.iter().find(|(k, _)| k == n).map(|(_, v)| v.trim()).filter(|v| !v.is_empty());
+    let pool = match get("VRAMSCOPE_POOL") {
+        None | Some("auto") => PoolMode::Auto,
+        Some("on" | "1") => PoolMode::On,
+        Some("off" | "0") => PoolMode::Off,
+        Some(v) => {
+            wrong("VRAMSCOPE_POOL", v, "auto, on, off", "auto");
+            PoolMode::Auto
+        }
+    };
+    let native_stacks = match get("VRAMSCOPE_STACKS") {
+        None | Some("all" | "native" | "on" | "1") => true,
+        Some("off" | "python" | "0") => false,
+        Some(v) => {
+            wrong("VRAMSCOPE_STACKS", v, "off, native, python, all", "all");
+            true
+        }
+    };
+    let sync = match get("VRAMSCOPE_SYNC") {
+        None | Some("auto") => SyncMode::Auto,
+        Some("device") => SyncMode::Device,
+        Some("host") => SyncMode::Host,
+        Some(v) => {
+            wrong("VRAMSCOPE_SYNC", v, "auto, device, host", "auto");
+            SyncMode::Auto
+        }
+    };
+    let limit = |name: &str, default: Limit, said: &str| match get(name) {
+        None => default,
+        Some(v) => parse_limit(v).unwrap_or_else(|| {
+            wrong(name, v, "a size (512MiB, 2GB, 1073741824) or a share of the device (25%)", said);
+            default
+        }),
+    };
+    let max_cached = limit("VRAMSCOPE_MAX_CACHED", Limit::Share(0.25), "25%");
+    let max_trace = match limit("VRAMSCOPE_MAX_TRACE", Limit::Bytes(0), "no limit") {
+        Limit::Bytes(b) => b,
+        Limit::Share(_) => {
+            wrong("VRAMSCOPE_MAX_TRACE", get("VRAMSCOPE_MAX_TRACE").unwrap_or(""), "a size (100MiB, 2GB)", "no limit");
+            0
+        }
+    };
+    let poison = match get("VRAMSCOPE_POISON") {
+        None | Some("off" | "0") => false,
+        Some("on" | "1") => true,
+        Some(v) => {
+            wrong("VRAMSCOPE_POISON", v, "on, off", "off");
+            false
+        }
+    };
+    let trace = match get("VRAMSCOPE_TRACE") {
+        None => Some("vramscope-%n-%p.jsonl".to_owned()),
+        Some("off") => None,
+        Some(v) => Some(v.to_owned()),
+    };
+    let run_dir = get("VRAMSCOPE_RUN_DIR").map(str::to_owned);
+    Settings { trace, pool, native_stacks, sync, max_cached, max_trace, poison, run_dir, given }
+}
+
+fn level() {
+    match variable(c"VRAMSCOPE_LOG").as_deref().map(str::trim) {
+        None | Some("" | "error" | "doctor") => message::set_level(Level::Error),
+        Some("off" | "0") => message::set_level(Level::Off),
+        Some("info" | "1") => message::set_level(Level::Info),
+        Some("debug" | "2") => message::set_level(Level::Debug),
+        Some(v) => wrong("VRAMSCOPE_LOG", v, "off, error, info, debug, doctor", "error"),
+    }
+}
+
+static SETTINGS: OnceCell<Settings> = OnceCell::new();
+
+/// The settings in force.
+pub fn get() -> &'static Settings {
+    SETTINGS.get_or_init(read)
+}
+
+/// Whether this process is not to be touched at all: `VRAMSCOPE=off`, or `VRAMSCOPE_ONLY` names others.
+pub fn untouched() -> bool {
+    if matches!(variable(c"VRAMSCOPE").as_deref().map(str::trim), Some("off" | "0")) {
+        return true;
+    }
+    let Some(only) = variable(c"VRAMSCOPE_ONLY").filter(|o| !o.trim().is_empty()) else { return false };
+    let mine = [program_path(), invoked_name()];
+    !only.split([',', ' ', ':']).filter(|n| !n.is_empty()).any(|n| {
+        mine.iter().any(|p| p == n || p.rsplit('/').next() == Some(n))
+    })
+}
+
+/// Path of the running program.
+pub fn program_path() -> String {
+    let mut buffer = [0u8; 4096];
+    // SAFETY: a buffer of that length.
+    let n = unsafe { libc::readlink(c"/proc/self/exe".as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) };
+    String::from_utf8_lossy(&buffer[..usize::try_from(n).unwrap_or(0)]).into_owned()
+}
+
+/// The name it was called by (`argv[0]` without folders).
+pub fn invoked_name() -> String {
+    unsafe extern "C" {
+        static program_invocation_short_name: *const std::ffi::c_char;
+    }
+    // SAFETY: glibc sets it before any code of the program runs.
+    let p = unsafe { program_invocation_short_name };
+    if p.is_null() {
+        return String::new();
+    }
+    // SAFETY: a C string.
+    unsafe { CStr::from_ptr(p) }.to_string_lossy().into_owned()
+}
+
+/// A text as a C string; an inner NUL ends it.
+pub fn c_string(s: &str) -> CString {
+    let end = s.find('\0').unwrap_or(s.len());
+    CString::new(&s.as_bytes()[..end]).unwrap_or_default()
+}

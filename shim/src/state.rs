@@ -1,0 +1,159 @@
+//! Whether vramscope acts in this process at all, and what happens when something in it breaks: the program goes on
+//! natively, and it is said once.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering::*};
+
+use crate::message::error;
+use crate::{exit, pool, real, recorder, settings, unwind};
+
+const UNKNOWN: u8 = 0;
+const ON: u8 = 1;
+const OFF: u8 = 2;
+
+/// Decided at the first look-up: `VRAMSCOPE=off` and `VRAMSCOPE_ONLY` are looked at before anything is substituted.
+static SWITCH: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Whether this process is not to be touched.
+pub fn switched_off() -> bool {
+    match SWITCH.load(Relaxed) {
+        ON => false,
+        OFF => true,
+        _ => {
+            let off = settings::untouched();
+            SWITCH.store(if off { OFF } else { ON }, Relaxed);
+            off
+        }
+    }
+}
+
+/// A page that reads as zeroes in a forked child, also one made with a raw `clone`: CUDA does not survive a fork, and the
+/// parent's rings and threads are not the child's.
+static FORK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+const PARENT: u32 = 0x5652_414d;
+/// Something broke: hooks forward, nothing more is recorded or pooled.
+static BROKEN: AtomicBool = AtomicBool::new(false);
+/// The program's exit handlers are running.
+static EXITING: AtomicBool = AtomicBool::new(false);
+static START: Once = Once::new();
+
+/// Whether hooks act now. The first call starts the recorder.
+#[inline]
+pub fn active() -> bool {
+    let page = FORK_PAGE.load(Acquire);
+    if page.is_null() {
+        return start();
+    }
+    // SAFETY: the page is mapped for the life of the process.
+    let mine = unsafe { (*page).load(Relaxed) } == PARENT;
+    mine && !BROKEN.load(Relaxed)
+}
+
+/// As [`active`], without starting anything: for hooks of calls that do not matter by themselves.
+#[inline]
+pub fn started() -> bool {
+    !FORK_PAGE.load(Relaxed).is_null() && active()
+}
+
+/// Whether this process is a forked child of the one that started us.
+pub fn forked() -> bool {
+    let page = FORK_PAGE.load(Acquire);
+    // SAFETY: as above.
+    !page.is_null() && unsafe { (*page).load(Relaxed) } != PARENT
+}
+
+#[cold]
+fn start() -> bool {
+    if switched_off() || BROKEN.load(Relaxed) {
+        return false;
+    }
+    START.call_once(|| {
+        let done = catch_unwind(|| {
+            // A fault of ours is said in our own words.
+            std::panic::set_hook(Box::new(|_| {}));
+            settings::get();
+            // SAFETY: the resolver takes any name.
+            unsafe { unwind::init(real::libc_symbol) };
+            recorder::start();
+            exit::register();
+        });
+        if done.is_err() {
+            broke("start", &"");
+        }
+        // SAFETY: constant arguments; an anonymous mapping.
+        let page = unsafe {
+            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        if page == libc::MAP_FAILED {
+            BROKEN.store(true, Relaxed);
+            return;
+        }
+        // SAFETY: the page just mapped. Kernels before 4.14 lack it: then only fork() itself is noticed.
+        if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
+            // SAFETY: a handler that stores one word.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        }
+        let page = page.cast::<AtomicU32>();
+        // SAFETY: as above; zeroed memory is a valid atomic.
+        unsafe { (*page).store(PARENT, Relaxed) };
+        FORK_PAGE.store(page, Release);
+    });
+    !FORK_PAGE.load(Acquire).is_null() && !BROKEN.load(Relaxed)
+}
+
+unsafe extern "C" fn in_child() {
+    let page = FORK_PAGE.load(Acquire);
+    if !page.is_null() {
+        // SAFETY: the page is mapped.
+        unsafe { (*page).store(0, Relaxed) };
+    }
+}
+
+/// The program's exit handlers run: nothing is pooled any more, and events are written before the hook returns.
+pub fn set_exiting() {
+    EXITING.store(true, Release);
+}
+
+/// Whether they do.
+#[inline]
+pub fn exiting() -> bool {
+    EXITING.load(Relaxed)
+}
+
+/// Runs our own code so that a panic of it never reaches the program: it costs us our work, not theirs.
+#[inline(never)]
+pub fn guarded<T>(what: &str, f: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(v) => Some(v),
+        Err(payload) => {
+            broke(what, payload.as_ref());
+            None
+        }
+    }
+}
+
+/// Turns everything off after a fault of ours.
+#[cold]
+fn broke(what: &str, payload: &(dyn Any + Send)) {
+    BROKEN.store(true, Relaxed);
+    pool::POOL.turn_off();
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Relaxed) {
+        let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        error!(
+            "a fault of ours in {what} ({}): pooling and recording stop here, the program goes on natively. Please report it.",
+            text.unwrap_or("no text")
+        );
+        recorder::note("vramscope stopped after a fault of its own");
+    }
+}
+
+/// For the test of the above: `VRAMSCOPE_TEST_PANIC=NAME` makes the hook of that name panic once.
+pub fn test_panic(what: &str) {
+    static WANTED: once_cell::sync::OnceCell<Option<String>> = once_cell::sync::OnceCell::new();
+    if let Some(w) = WANTED.get_or_init(|| settings::variable(c"VRAMSCOPE_TEST_PANIC")) {
+        assert!(w != what, "asked for by VRAMSCOPE_TEST_PANIC={what}");
+    }
+}

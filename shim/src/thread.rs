@@ -1,0 +1,90 @@
+//! A thread's own state: one structure in static TLS (shim.c), without destructor, without allocation.
+
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+
+use vramscope_core::api::Api;
+use vramscope_core::record::Producer;
+
+use crate::unwind::ThreadStack;
+
+/// What vramscope keeps for a thread. Starts as all zeroes.
+#[repr(C)]
+pub struct Thread {
+    /// The runtime function this thread is in, if it came through one of our runtime names: `Api` as a number.
+    pub label: Cell<u8>,
+    /// 1 while vramscope's own recording code runs in the thread: a signal handler that comes here meanwhile is not recorded.
+    pub busy: Cell<bool>,
+    /// Set when the thread's exit has been announced.
+    pub leaving: Cell<bool>,
+    /// Return address of that runtime call,
+    pub label_from: Cell<usize>,
+    /// and its stack pointer: a label is valid only in calls below it (an exception may have skipped its end).
+    pub label_sp: Cell<usize>,
+    /// Whether `producer` holds the thread's ring.
+    pub has_producer: Cell<bool>,
+    /// The thread's ring.
+    pub producer: UnsafeCell<MaybeUninit<Producer<'static>>>,
+    /// The current context seen last,
+    pub context: Cell<usize>,
+    /// at this epoch of the context table,
+    pub context_epoch: Cell<u64>,
+    /// in this slot + 1.
+    pub context_slot: Cell<u32>,
+    /// Depth of the host callbacks that run in this thread.
+    pub callbacks: Cell<u32>,
+    /// Stack bounds and unwind state.
+    pub stack: UnsafeCell<ThreadStack>,
+}
+
+#[allow(improper_ctypes, reason = "C only reserves the bytes")]
+unsafe extern "C" {
+    fn vramscope_thread_state() -> *mut Thread;
+}
+
+const _: () = assert!(size_of::<Thread>() <= 48 * 8, "shim.c reserves 48 words");
+
+/// The calling thread's state.
+#[inline]
+pub fn current() -> &'static Thread {
+    // SAFETY: shim.c gives the calling thread's zeroed, 8-aligned block of at least this size, valid until the thread ends;
+    // all fields are valid when zero, and no other thread gets a reference to it.
+    unsafe { &*vramscope_thread_state() }
+}
+
+/// The runtime call around a driver call: which function, and its return address.
+#[derive(Clone, Copy)]
+pub struct Label {
+    /// The runtime function.
+    pub api: Api,
+    /// Its return address.
+    pub from: usize,
+}
+
+impl Thread {
+    /// The runtime call that this driver call is part of, if there is one. `here` is any address in the caller's frame.
+    #[inline]
+    pub fn label(&self, here: usize) -> Option<Label> {
+        if self.label.get() == 0 || here > self.label_sp.get() {
+            return None;
+        }
+        Some(Label { api: Api::from_number(self.label.get())?, from: self.label_from.get() })
+    }
+}
+
+/// An address in the current frame, to compare with a label's.
+#[inline(always)]
+pub fn stack_pointer() -> usize {
+    let here: usize;
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads a register.
+    unsafe {
+        std::arch::asm!("mov {}, rsp", out(reg) here, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: reads a register.
+    unsafe {
+        std::arch::asm!("mov {}, sp", out(reg) here, options(nomem, nostack, preserves_flags));
+    }
+    here
+}

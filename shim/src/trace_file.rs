@@ -1,0 +1,175 @@
+//! The file (or pipe) that the history goes to.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use vramscope_core::record::{Output, TraceFile};
+use vramscope_core::trace::{FORMAT, Header, VERSION};
+
+use crate::settings::{self, invoked_name, program_path};
+use crate::{clock, driver, spool};
+
+/// Rank variables of the launchers in use.
+const RANK: [&std::ffi::CStr; 9] = [
+    c"RANK",
+    c"LOCAL_RANK",
+    c"WORLD_SIZE",
+    c"GROUP_RANK",
+    c"SLURM_PROCID",
+    c"SLURM_LOCALID",
+    c"OMPI_COMM_WORLD_RANK",
+    c"PMI_RANK",
+    c"CUDA_VISIBLE_DEVICES",
+];
+
+/// The path with its `%` letters filled in, absolute.
+pub fn expand(pattern: &str) -> PathBuf {
+    let mut s = String::new();
+    let mut letters = pattern.chars();
+    while let Some(c) = letters.next() {
+        if c != '%' {
+            s.push(c);
+            continue;
+        }
+        match letters.next() {
+            Some('p') => s.push_str(&std::process::id().to_string()),
+            Some('h') => s.push_str(&host()),
+            Some('n') => s.push_str(&invoked_name()),
+            Some('r') => s.push_str(&rank()),
+            Some('%') => s.push('%'),
+            Some(other) => {
+                s.push('%');
+                s.push(other);
+            }
+            None => s.push('%'),
+        }
+    }
+    let p = PathBuf::from(s);
+    if p.is_absolute() { p } else { std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")).join(p) }
+}
+
+fn rank() -> String {
+    [c"RANK", c"SLURM_PROCID", c"OMPI_COMM_WORLD_RANK", c"PMI_RANK"].iter().find_map(|n| settings::variable(n)).unwrap_or_else(|| "0".into())
+}
+
+fn host() -> String {
+    let mut name = [0u8; 256];
+    // SAFETY: a buffer, one byte longer than said.
+    unsafe { libc::gethostname(name.as_mut_ptr().cast(), 255) };
+    let end = name.iter().position(|b| *b == 0).unwrap_or(0);
+    String::from_utf8_lossy(&name[..end]).into_owned()
+}
+
+/// The history's first line.
+pub fn header() -> Header {
+    let mut raw = Vec::new();
+    let _ = File::open("/proc/self/cmdline").and_then(|mut f| f.read_to_end(&mut raw));
+    let mut arguments: Vec<String> = raw.split(|b| *b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect();
+    arguments.pop();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Header {
+        format: FORMAT.to_owned(),
+        version: VERSION,
+        vramscope: env!("CARGO_PKG_VERSION").to_owned(),
+        part: 0,
+        pid: std::process::id(),
+        parent: std::os::unix::process::parent_id(),
+        host: host(),
+        program: program_path(),
+        arguments,
+        directory: std::env::current_dir().map(|d| d.to_string_lossy().into_owned()).unwrap_or_default(),
+        start_seconds: now.as_secs(),
+        start_nanoseconds: now.subsec_nanos(),
+        clock: if clock::is_tsc() { "tsc" } else { "monotonic" }.to_owned(),
+        rank: RANK.iter().filter_map(|n| Some((n.to_str().ok()?.to_owned(), settings::variable(n)?))).collect::<BTreeMap<_, _>>(),
+        settings: settings::get().given.iter().cloned().collect(),
+        spool: spool::path().to_owned(),
+        granularity: 2 << 20,
+        driver: driver::version(),
+        ..Header::default()
+    }
+}
+
+/// Where the history goes.
+pub enum Trace {
+    /// A file, new, with its identity.
+    File {
+        /// The file.
+        file: TraceFile,
+        /// Device and inode, to notice that the program closed our descriptor and opened another file on its number.
+        identity: (u64, u64),
+    },
+    /// A pipe or device that was there.
+    Stream(File),
+    /// A pipe to be opened by the writer thread: opening waits for a reader.
+    Later(PathBuf),
+}
+
+fn identity(f: &File) -> Option<(u64, u64)> {
+    let m = f.metadata().ok()?;
+    Some((m.dev(), m.ino()))
+}
+
+impl Trace {
+    /// Opens what a path names. The error says what is wrong with which path.
+    pub fn open(path: &Path) -> io::Result<Trace> {
+        let kind = std::fs::metadata(path).map(|m| m.file_type());
+        if kind.is_ok_and(|k| k.is_fifo() || k.is_char_device() || k.is_socket()) {
+            return Ok(Trace::Later(path.to_owned()));
+        }
+        let file = TraceFile::create(path)?;
+        let identity = identity(file.file()).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Trace::File { file, identity })
+    }
+
+    /// The name that the file got.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Trace::File { file, .. } => Some(file.path()),
+            Trace::Later(p) => Some(p),
+            Trace::Stream(_) => None,
+        }
+    }
+}
+
+impl Output for Trace {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Trace::File { file, identity: at } => {
+                if identity(file.file()) != Some(*at) {
+                    // Whatever is on that number now is the program's: it must be neither written to nor closed.
+                    let again = TraceFile::append(file.path())?;
+                    if identity(again.file()) != Some(*at) {
+                        return Err(io::Error::other("the file was replaced by another"));
+                    }
+                    std::mem::forget(std::mem::replace(file, again));
+                }
+                file.write(bytes)
+            }
+            Trace::Stream(f) => f.write(bytes),
+            Trace::Later(p) => {
+                let f = OpenOptions::new().write(true).open(&p)?;
+                let n = (&f).write(bytes)?;
+                let _ = f.as_raw_fd();
+                *self = Trace::Stream(f);
+                Ok(n)
+            }
+        }
+    }
+
+    fn next_part(&mut self) -> io::Result<()> {
+        match self {
+            Trace::File { file, identity: at } => {
+                file.next_part()?;
+                *at = identity(file.file()).ok_or(io::ErrorKind::NotFound)?;
+                Ok(())
+            }
+            // A pipe's reader keeps what it wants.
+            _ => Ok(()),
+        }
+    }
+}

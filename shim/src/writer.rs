@@ -1,0 +1,207 @@
+//! The writer thread: turns rings into lines. Nobody waits for it to start, it waits for nobody but the disk, it blocks all
+//! signals, and it never calls dlsym, dlopen or dladdr: a thread in dlopen may hold their lock and wait for a CUDA call.
+
+use std::ffi::c_void;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use once_cell::sync::OnceCell;
+use vramscope_core::counters::{COUNT, PER_EVENT};
+use vramscope_core::event::{Event, EventKind};
+use vramscope_core::record::{Options, Spool, Writer};
+
+use crate::message::error;
+use crate::trace_file::{self, Trace};
+use crate::{clock, driver, pool, recorder, settings, spool, state};
+
+enum Word {
+    /// A thread got a ring.
+    Ring(#[allow(dead_code)] u32),
+    /// Somebody waits for room.
+    Wake,
+}
+
+static CHANNEL: OnceCell<(Sender<Word>, Receiver<Word>)> = OnceCell::new();
+static WRITER: Mutex<Option<Writer<'static, Trace>>> = Mutex::new(None);
+static SPOOL: OnceCell<Spool<'static>> = OnceCell::new();
+
+/// Opens the history and starts the thread; `false`: nothing will be recorded, and it was said why.
+pub fn start(spool: Spool<'static>) -> bool {
+    let Some(pattern) = &settings::get().trace else { return false };
+    let path = trace_file::expand(pattern);
+    let trace = match Trace::open(&path) {
+        Ok(t) => t,
+        Err(e) => {
+            error!("{}: the history can't be written ({e}): nothing is recorded; the program runs. Set VRAMSCOPE_TRACE.", path.display());
+            spool::remove();
+            return false;
+        }
+    };
+    let name = trace.path().unwrap_or(&path).to_string_lossy().into_owned();
+    spool.set_header(&trace_file::header());
+    spool.set_path(name.as_bytes());
+    let options = Options {
+        compress: name.ends_with(".zst"),
+        max_bytes: Some(settings::get().max_trace).filter(|m| *m > 0),
+    };
+    match Writer::new(spool, trace, &options) {
+        Ok(w) => *WRITER.lock().unwrap_or_else(|e| e.into_inner()) = Some(w),
+        Err(e) => {
+            error!("{name}: the history can't be written ({e}): nothing is recorded; the program runs");
+            return false;
+        }
+    }
+    let _ = CHANNEL.set(bounded(1024));
+    let _ = SPOOL.set(spool);
+    start_thread()
+}
+
+fn start_thread() -> bool {
+    // SAFETY: all zeroes are valid for both; both are set up before use.
+    let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: as above.
+    let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
+    let mut thread: libc::pthread_t = 0;
+    // SAFETY: pointers to locals. The new thread inherits the full mask: a signal meant for the program never runs there.
+    unsafe {
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        libc::pthread_attr_init(&mut attributes);
+        libc::pthread_attr_setstacksize(&mut attributes, 512 << 10);
+        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+    }
+    // SAFETY: as above; the function takes no argument.
+    let r = unsafe { libc::pthread_create(&mut thread, &attributes, run, std::ptr::null_mut()) };
+    // SAFETY: as above.
+    unsafe {
+        libc::pthread_attr_destroy(&mut attributes);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+    }
+    if r != 0 {
+        error!("no thread for the writer (error {r}): nothing is recorded; the program runs");
+    }
+    r == 0
+}
+
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    // SAFETY: a C string of at most 15 letters.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"vramscope".as_ptr()) };
+    state::guarded("the writer", work);
+    std::ptr::null_mut()
+}
+
+/// Polls between these.
+const SOON: Duration = Duration::from_millis(1);
+const LATE: Duration = Duration::from_millis(16);
+
+fn work() {
+    let Some((_, words)) = CHANNEL.get() else { return };
+    let Some(spool) = SPOOL.get().copied() else { return };
+    let mut wait = SOON;
+    let mut last_counters = driver::now_ns();
+    loop {
+        // A new ring, or a full one, ends the wait.
+        let _ = words.recv_timeout(wait);
+        while words.try_recv().is_ok() {}
+        if !recorder::recording() {
+            return;
+        }
+        spool::extend(spool);
+        let Some((events, fullness)) = round(false) else { return };
+        wait = if fullness > 50 {
+            Duration::ZERO
+        } else if events > 0 {
+            SOON
+        } else {
+            (wait * 2).clamp(SOON, LATE)
+        };
+        let now = driver::now_ns();
+        if now - last_counters > 1_000_000_000 && !state::exiting() {
+            last_counters = now;
+            write_counters();
+        }
+    }
+}
+
+/// One round of the writer, or all that is left: (events, fullness). `None`: recording stopped.
+fn round(all: bool) -> Option<(u64, u32)> {
+    let mut guard = lock()?;
+    let writer = guard.as_mut()?;
+    let (raw, ns) = (clock::raw(), driver::now_ns());
+    match if all { writer.flush(raw, ns) } else { writer.round(raw, ns) } {
+        Ok(p) => Some((p.events, p.fullness)),
+        Err(e) => {
+            static SAID: AtomicBool = AtomicBool::new(false);
+            let name = writer.output().path().map(|p| p.display().to_string()).unwrap_or_default();
+            *guard = None;
+            recorder::stop();
+            if !SAID.swap(true, Relaxed) {
+                error!("{name}: writing the history failed ({e}): recording stops here, the program goes on");
+            }
+            None
+        }
+    }
+}
+
+/// The writer's lock. At exit it may be held by a thread that a full pipe holds up: then after two seconds the rest is left
+/// to the spool.
+fn lock() -> Option<std::sync::MutexGuard<'static, Option<Writer<'static, Trace>>>> {
+    if !state::exiting() {
+        return Some(WRITER.lock().unwrap_or_else(|e| e.into_inner()));
+    }
+    for _ in 0..2000 {
+        match WRITER.try_lock() {
+            Ok(g) => return Some(g),
+            Err(std::sync::TryLockError::Poisoned(e)) => return Some(e.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    None
+}
+
+/// Writes everything that is in the rings, from any thread.
+pub fn flush() {
+    round(true);
+}
+
+/// A thread got its ring.
+pub fn hand_over(thread: u32) {
+    if let Some((to, _)) = CHANNEL.get() {
+        let _ = to.try_send(Word::Ring(thread));
+    }
+}
+
+/// Somebody waits for the writer.
+pub fn wake() {
+    if let Some((to, _)) = CHANNEL.get() {
+        let _ = to.try_send(Word::Wake);
+    }
+}
+
+/// The pool's counters go into the history, a page an event.
+pub fn write_counters() {
+    static LAST: Mutex<[u64; COUNT]> = Mutex::new([0; COUNT]);
+    let now = pool::counters().to_array();
+    {
+        let mut last = LAST.lock().unwrap_or_else(|e| e.into_inner());
+        if *last == now {
+            return;
+        }
+        *last = now;
+    }
+    for (page, values) in now.chunks(PER_EVENT).enumerate() {
+        let v = |i: usize| values.get(i).copied().unwrap_or(0);
+        recorder::event(&Event {
+            kind: EventKind::Counters,
+            code: page as u16,
+            id: v(0),
+            address: v(1),
+            bytes: v(2),
+            block: v(3),
+            extra: [v(4), v(5), v(6)],
+            ..Event::default()
+        });
+    }
+}

@@ -1,0 +1,23 @@
+//! Lines to a person, which never break the program that they are about: a closed pipe is no error.
+
+use std::io::Write;
+
+/// A line on stderr, with our name before it.
+pub fn line(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = writeln!(stderr, "vramscope: {text}");
+}
+
+/// Text on stderr as it is.
+pub fn raw(text: &[u8]) {
+    let _ = std::io::stderr().lock().write_all(text);
+}
+
+/// Text on stdout. A reader that has gone (`report | head`) has seen enough.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(anyhow::anyhow!("stdout: {e}")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,311 @@
+//! Every setting of the preload library, once: its variable, its flag, what it allows, its default.
+//!
+//! `vramscope run` makes its flags of this list and hands the values on as variables. A wrong flag ends the command
+//! (exit 2); a wrong variable is the library's to refuse, which says so and lets the program run.
+
+use std::ffi::OsString;
+
+use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+/// What a setting allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// One of these words, each with what it means.
+    OneOf(&'static [(&'static str, &'static str)]),
+    /// A size, `512MiB`; with `percent` also a part of the device, `10%`.
+    Size {
+        /// Whether a percentage is allowed.
+        percent: bool,
+    },
+    /// A path with `%p`, `%h`, `%r`, `%n`.
+    Path,
+    /// Program names, with commas between.
+    Names,
+    /// `1` or `0`; the flag alone means `1`.
+    Bit,
+    /// A flag without a value, which sets the variable to this word.
+    Switch(&'static str),
+}
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// The environment variable.
+    pub variable: &'static str,
+    /// The flag of `vramscope run`, without its dashes.
+    pub flag: &'static str,
+    /// What it allows.
+    pub values: Values,
+    /// What holds when it is not given, in words.
+    pub default: &'static str,
+    /// What it does, in one line.
+    pub help: &'static str,
+}
+
+/// The file a history is written to when nothing else is said.
+pub const DEFAULT_TRACE: &str = "vramscope-%n-%p.jsonl";
+
+/// All settings.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        variable: "VRAMSCOPE_TRACE",
+        flag: "trace",
+        values: Values::Path,
+        default: DEFAULT_TRACE,
+        help: "Where the history goes: %p pid, %h host, %r rank, %n program; .zst compresses; `off` for none",
+    },
+    Setting {
+        variable: "VRAMSCOPE_POOL",
+        flag: "pool",
+        values: Values::OneOf(&[
+            ("auto", "plain allocations come from the pool, stream-ordered ones are recorded"),
+            ("on", "both come from the pool"),
+            ("off", "record only"),
+        ]),
+        default: "auto",
+        help: "Which allocations the caching pool serves",
+    },
+    Setting {
+        variable: "VRAMSCOPE_STACKS",
+        flag: "stacks",
+        values: Values::OneOf(&[
+            ("off", "none"),
+            ("native", "C, C++ and Rust frames"),
+            ("python", "Python frames"),
+            ("all", "both"),
+        ]),
+        default: "all",
+        help: "Which call stacks are recorded",
+    },
+    Setting {
+        variable: "VRAMSCOPE_SYNC",
+        flag: "sync",
+        values: Values::OneOf(&[
+            ("auto", "the host waits too while it could see the difference"),
+            ("device", "only the GPU waits"),
+            ("host", "the host waits in every free, as in cudaFree"),
+        ]),
+        default: "auto",
+        help: "Who waits when the pool keeps a freed block",
+    },
+    Setting {
+        variable: "VRAMSCOPE_MAX_CACHED",
+        flag: "max-cached",
+        values: Values::Size { percent: true },
+        default: "25%",
+        help: "Most bytes the pool keeps for reuse: 512MiB, or 10% of the device",
+    },
+    Setting {
+        variable: "VRAMSCOPE_MAX_TRACE",
+        flag: "max-trace",
+        values: Values::Size { percent: false },
+        default: "no limit",
+        help: "Most bytes of history kept: 2GiB",
+    },
+    Setting {
+        variable: "VRAMSCOPE_POISON",
+        flag: "poison",
+        values: Values::Bit,
+        default: "0",
+        help: "Fill freed and fresh blocks with a pattern, to find use of stale memory",
+    },
+    Setting {
+        variable: "VRAMSCOPE_ONLY",
+        flag: "only",
+        values: Values::Names,
+        default: "every program",
+        help: "Trace only programs of these names, comma separated; others run untouched",
+    },
+    Setting {
+        variable: "VRAMSCOPE_LOG",
+        flag: "log",
+        values: Values::OneOf(&[
+            ("off", "nothing"),
+            ("error", "what went wrong"),
+            ("info", "also what was decided"),
+            ("debug", "everything"),
+        ]),
+        default: "error",
+        help: "What the library says on stderr",
+    },
+    Setting {
+        variable: "VRAMSCOPE",
+        flag: "off",
+        values: Values::Switch("off"),
+        default: "on",
+        help: "The kill switch: load the library but let it do nothing",
+    },
+];
+
+/// A size, or a part of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// Bytes.
+    Bytes(u64),
+    /// Percent of the device's memory, at most 100.
+    Percent(u64),
+}
+
+/// Reads `4096`, `512MiB`, `512M` (1024-based), `512MB` (1000-based) or, where allowed, `10%`.
+pub fn parse_size(text: &str, percent: bool) -> Result<Size, String> {
+    let wrong = || {
+        let allowed = if percent { "bytes, a size like 512MiB or 2GiB, or a part like 10%" } else { "bytes, or a size like 512MiB or 2GiB" };
+        format!("'{text}' is no size; allowed: {allowed}")
+    };
+    let t = text.trim();
+    let digits = t.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(t.len());
+    let (number, unit) = t.split_at(digits);
+    let unit = unit.trim().to_ascii_lowercase();
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    if unit == "%" {
+        let whole = number.fract() == 0.0 && number <= 100.0;
+        return if percent && whole { Ok(Size::Percent(number as u64)) } else { Err(wrong()) };
+    }
+    let scale: u64 = match unit.as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return Err(wrong()),
+    };
+    let bytes = number * scale as f64;
+    // Above 2^53 a history could not hold it, and no device has it.
+    if (scale == 1 && number.fract() != 0.0) || bytes > (1u64 << 53) as f64 { Err(wrong()) } else { Ok(Size::Bytes(bytes as u64)) }
+}
+
+impl Setting {
+    /// The value as the library gets it, or what is allowed instead.
+    pub fn check(&self, text: &str) -> Result<String, String> {
+        match self.values {
+            Values::OneOf(words) if words.iter().any(|(w, _)| *w == text) => Ok(text.to_string()),
+            Values::OneOf(words) => {
+                let words: Vec<_> = words.iter().map(|(w, _)| *w).collect();
+                Err(format!("'{text}' is not one of {}", words.join(", ")))
+            }
+            Values::Size { percent } => parse_size(text, percent).map(|s| match s {
+                Size::Bytes(n) => n.to_string(),
+                Size::Percent(n) => format!("{n}%"),
+            }),
+            Values::Bit if text == "0" || text == "1" => Ok(text.to_string()),
+            Values::Bit => Err(format!("'{text}' is not one of 0, 1")),
+            Values::Switch(word) if text == word => Ok(text.to_string()),
+            Values::Switch(word) => Err(format!("'{text}' is not {word}")),
+            Values::Names if text.split(',').all(|n| n.trim().is_empty()) => Err("no program name given".to_string()),
+            Values::Path if text.is_empty() => Err("no path given".to_string()),
+            Values::Names | Values::Path => Ok(text.to_string()),
+        }
+    }
+
+    fn arg(&'static self) -> Arg {
+        let help = format!("{} [default: {}] [env: {}]", self.help, self.default, self.variable);
+        let arg = Arg::new(self.variable).long(self.flag).help(help).help_heading("Settings");
+        let parser: ValueParser = match self.values {
+            Values::OneOf(words) => {
+                let words: Vec<_> = words.iter().map(|(w, h)| PossibleValue::new(*w).help(*h)).collect();
+                PossibleValuesParser::new(words).map(OsString::from).into()
+            }
+            Values::Path => OsStringValueParser::new().into(),
+            _ => ValueParser::from(move |text: &str| self.check(text).map(OsString::from)),
+        };
+        match self.values {
+            Values::Switch(_) => arg.action(ArgAction::SetTrue),
+            Values::Bit => arg
+                .value_parser(parser)
+                .value_name("0|1")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("1"),
+            Values::OneOf(_) => arg.value_parser(parser).value_name("MODE"),
+            Values::Size { .. } => arg.value_parser(parser).value_name("SIZE"),
+            Values::Path => arg.value_parser(parser).value_name("PATH"),
+            Values::Names => arg.value_parser(parser).value_name("NAMES"),
+        }
+    }
+}
+
+/// The settings given as flags: variable and value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags(pub Vec<(&'static str, OsString)>);
+
+impl Flags {
+    /// The value given for this variable.
+    pub fn get(&self, variable: &str) -> Option<&OsString> {
+        self.0.iter().find(|(v, _)| *v == variable).map(|(_, value)| value)
+    }
+}
+
+impl clap::FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut flags = Vec::new();
+        for s in SETTINGS {
+            match s.values {
+                Values::Switch(word) if matches.get_flag(s.variable) => flags.push((s.variable, word.into())),
+                Values::Switch(_) => {}
+                _ => flags.extend(matches.get_one::<OsString>(s.variable).map(|v| (s.variable, v.clone()))),
+            }
+        }
+        Ok(Flags(flags))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        SETTINGS.iter().fold(command, |c, s| c.arg(s.arg()))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        let size = |t| parse_size(t, true).unwrap();
+        assert_eq!(size("0"), Size::Bytes(0));
+        assert_eq!(size("4096"), Size::Bytes(4096));
+        assert_eq!(size("512MiB"), Size::Bytes(512 << 20));
+        assert_eq!(size("512m"), Size::Bytes(512 << 20));
+        assert_eq!(size("1.5 GiB"), Size::Bytes(3 << 29));
+        assert_eq!(size("2GB"), Size::Bytes(2_000_000_000));
+        assert_eq!(size("10%"), Size::Percent(10));
+        for wrong in ["", "MiB", "-1", "10 apples", "101%", "1.5%", "1.5", "9999999T", "1e9"] {
+            let message = parse_size(wrong, true).unwrap_err();
+            assert!(message.contains("512MiB") && message.contains("10%"), "{message}");
+        }
+        assert!(!parse_size("10%", false).unwrap_err().contains("a part"));
+    }
+
+    #[test]
+    fn a_wrong_value_is_told_what_is_allowed() {
+        let get = |v: &str| SETTINGS.iter().find(|s| s.variable == v).unwrap();
+        assert_eq!(get("VRAMSCOPE_POOL").check("maybe").unwrap_err(), "'maybe' is not one of auto, on, off");
+        assert_eq!(get("VRAMSCOPE_POISON").check("yes").unwrap_err(), "'yes' is not one of 0, 1");
+        assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("1GiB").unwrap(), "1073741824");
+        assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("10%").unwrap(), "10%");
+        assert!(get("VRAMSCOPE_ONLY").check(" ,").is_err());
+    }
+
+    #[test]
+    fn words_that_are_defaults_are_allowed() {
+        for s in SETTINGS {
+            if let Values::OneOf(words) = s.values {
+                assert!(words.iter().any(|(w, _)| *w == s.default), "{}", s.variable);
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Names of the driver's error codes (CUresult).
+
+/// The name of a code, as `CUDA_ERROR_OUT_OF_MEMORY (2)`.
+pub fn name(code: u16) -> String {
+    let name = match code {
+        0 => "CUDA_SUCCESS",
+        1 => "CUDA_ERROR_INVALID_VALUE",
+        2 => "CUDA_ERROR_OUT_OF_MEMORY",
+        3 => "CUDA_ERROR_NOT_INITIALIZED",
+        4 => "CUDA_ERROR_DEINITIALIZED",
+        46 => "CUDA_ERROR_DEVICE_UNAVAILABLE",
+        100 => "CUDA_ERROR_NO_DEVICE",
+        101 => "CUDA_ERROR_INVALID_DEVICE",
+        201 => "CUDA_ERROR_INVALID_CONTEXT",
+        205 => "CUDA_ERROR_MAP_FAILED",
+        206 => "CUDA_ERROR_UNMAP_FAILED",
+        208 => "CUDA_ERROR_ALREADY_MAPPED",
+        211 => "CUDA_ERROR_NOT_MAPPED",
+        214 => "CUDA_ERROR_ECC_UNCORRECTABLE",
+        304 => "CUDA_ERROR_OPERATING_SYSTEM",
+        400 => "CUDA_ERROR_INVALID_HANDLE",
+        600 => "CUDA_ERROR_NOT_READY",
+        700 => "CUDA_ERROR_ILLEGAL_ADDRESS",
+        702 => "CUDA_ERROR_LAUNCH_TIMEOUT",
+        709 => "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+        710 => "CUDA_ERROR_ASSERT",
+        712 => "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+        713 => "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
+        719 => "CUDA_ERROR_LAUNCH_FAILED",
+        800 => "CUDA_ERROR_NOT_PERMITTED",
+        801 => "CUDA_ERROR_NOT_SUPPORTED",
+        900 => "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+        901 => "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+        906 => "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+        908 => "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+        999 => "CUDA_ERROR_UNKNOWN",
+        _ => return format!("CUDA error {code}"),
+    };
+    format!("{name} ({code})")
+}

@@ -1,0 +1,154 @@
+//! A history read whole: who wrote it, its stacks and modules, and what each question's collector made of its events.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use vramscope_core::event::{Event, EventKind};
+use vramscope_core::trace::read::Reader;
+use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Note};
+
+use super::errors::Errors;
+use super::order::Order;
+use super::pool::PoolWork;
+use super::sizes::Sizes;
+use super::state::State;
+
+/// A frame of a stack, small.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum At {
+    /// A return address in a module; `true`: found by guessing.
+    Native(u32, u64, bool),
+    /// A frame of a form this version does not know, as it stands in the history.
+    Other(Box<str>),
+}
+
+/// A history.
+#[derive(Debug, Default)]
+pub struct History {
+    /// The file.
+    pub path: PathBuf,
+    /// Its first line.
+    pub header: Header,
+    /// The GPUs.
+    pub devices: BTreeMap<u32, Device>,
+    /// The programs and libraries, by number.
+    pub modules: BTreeMap<u32, Module>,
+    /// The call stacks, innermost frame first, by number.
+    pub stacks: HashMap<u32, Box<[At]>>,
+    /// What the library had to say.
+    pub notes: Vec<Note>,
+    /// The last line, if the history was finished.
+    pub footer: Option<Footer>,
+    /// What could not be read, with file and line.
+    pub damage: Option<String>,
+    /// Events read.
+    pub events: u64,
+    /// Time of the last of them.
+    pub end: u64,
+    /// Live allocations at the end and at the peak.
+    pub state: State,
+    /// Allocations by size.
+    pub sizes: Sizes,
+    /// The pool's work.
+    pub pool: PoolWork,
+    /// What went wrong.
+    pub errors: Errors,
+}
+
+impl History {
+    /// Reads a history as far as it can be read.
+    pub fn read(path: &Path) -> Result<History> {
+        let mut reader = Reader::open(path)?;
+        let mut history = History::of_lines(&mut reader);
+        history.path = path.to_path_buf();
+        history.damage = reader.damage().map(ToString::to_string);
+        let ids = history.errors.freed_twice();
+        if !ids.is_empty() {
+            let found = find(path, &ids).with_context(|| format!("{}: reading it again", path.display()))?;
+            history.errors.first_frees(found);
+        }
+        Ok(history)
+    }
+
+    /// Plays lines.
+    pub fn of_lines(lines: impl Iterator<Item = Line>) -> History {
+        let mut h = History::default();
+        let mut order = Order::new();
+        for line in lines {
+            match line {
+                Line::Header(header) => {
+                    h.state = State::new(header.granularity);
+                    h.header = header;
+                }
+                Line::Device(device) => drop(h.devices.insert(device.device, device)),
+                Line::Module(module) => drop(h.modules.insert(module.module, module)),
+                Line::Stack(stack) => {
+                    let frames = stack.frames.into_iter().map(|f| match f {
+                        Frame::Native(module, offset) => At::Native(module, offset, false),
+                        Frame::Guessed(module, offset, _) => At::Native(module, offset, true),
+                        Frame::Other(value) => At::Other(value.to_string().into()),
+                    });
+                    h.stacks.insert(stack.stack, frames.collect());
+                }
+                Line::Note(note) => h.notes.push(note),
+                Line::Footer(footer) => h.footer = Some(footer),
+                Line::Live(_, event) => h.state.was_live(&event),
+                Line::Event(thread, event) => order.push(thread, event, &mut |t, e| h.play(t, e)),
+                Line::Thread(_) | Line::Text(_) | Line::Unknown => {}
+            }
+        }
+        order.finish(&mut |t, e| h.play(t, e));
+        h
+    }
+
+    fn play(&mut self, thread: u32, e: &Event) {
+        self.events += 1;
+        self.end = self.end.max(e.time);
+        self.errors.play(e, &self.state);
+        self.state.play(thread, e);
+        self.sizes.play(e);
+        self.pool.play(e);
+    }
+
+    /// A setting that was in force.
+    pub fn setting<'a>(&'a self, variable: &str, default: &'a str) -> &'a str {
+        self.header.settings.get(variable).map_or(default, String::as_str)
+    }
+
+    /// The program's name, without its folder.
+    pub fn program(&self) -> &str {
+        let path = self.header.arguments.first().filter(|a| !a.is_empty()).unwrap_or(&self.header.program);
+        crate::symbols::file_name(path)
+    }
+
+    /// A module's file name; `?` if it is not known.
+    pub fn module_name(&self, number: u32) -> &str {
+        self.modules.get(&number).map_or("?", |m| crate::symbols::file_name(&m.path))
+    }
+
+    /// Whether any GPU memory was asked for.
+    pub fn has_events(&self) -> bool {
+        self.events > 0
+    }
+}
+
+/// The allocation and first free of some ids.
+pub type Lives = HashMap<u64, (Option<Event>, Option<Event>)>;
+
+fn find(path: &Path, ids: &HashSet<u64>) -> Result<Lives> {
+    let mut found = Lives::new();
+    for line in Reader::open(path)? {
+        let Line::Event(_, e) = line else { continue };
+        if !ids.contains(&e.id) {
+            continue;
+        }
+        let entry = found.entry(e.id).or_default();
+        match e.kind {
+            EventKind::Alloc => entry.0 = entry.0.or(Some(e)),
+            EventKind::Free => entry.1 = entry.1.or(Some(e)),
+            _ => {}
+        }
+    }
+    Ok(found)
+}

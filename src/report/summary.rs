@@ -1,0 +1,105 @@
+//! Six lines about a run, for its end.
+
+use super::history::History;
+use super::leaks::unfreed;
+use super::text::{bytes, count, percent, plural, time};
+
+/// The lines of a history: names and texts.
+pub fn lines(history: &History) -> Vec<(&'static str, String)> {
+    vec![
+        ("peak", peak(history)),
+        ("allocations", allocations(history)),
+        ("time saved", saved(history)),
+        ("never freed", not_freed(history)),
+        ("sync", sync(history)),
+        ("history", history.path.display().to_string()),
+    ]
+}
+
+fn peak(history: &History) -> String {
+    let (active, reserved) = (&history.state.peak, &history.state.reserved_peak);
+    let (a, r) = (bytes(active.totals.active()), bytes(reserved.totals.reserved()));
+    if active.time == reserved.time || time(active.time) == time(reserved.time) {
+        return format!("{a} active, {r} reserved, at {}", time(active.time));
+    }
+    format!("{a} active at {}, {r} reserved at {}", time(active.time), time(reserved.time))
+}
+
+fn allocations(history: &History) -> String {
+    let work = &history.pool;
+    let (all, hits) = (work.allocations(), work.hits());
+    if history.setting("VRAMSCOPE_POOL", "auto") == "off" {
+        return format!("{}, all by the driver (the pool is off)", count(all));
+    }
+    let failed: u64 = history.errors.failed.values().map(|f| f.count).sum();
+    let failed = if failed > 0 { format!("; {} failed", count(failed)) } else { String::new() };
+    format!("{}, {} ({}) served by the pool without the driver{failed}", count(all), count(hits), percent(hits, all))
+}
+
+fn saved(history: &History) -> String {
+    let work = &history.pool;
+    let (hits, kept) = (work.hits(), work.kept());
+    if hits == 0 && kept == 0 {
+        return "nothing: no driver call was avoided".to_string();
+    }
+    let avoided = work.avoided(&history.sizes);
+    let calls = format!("{} and {}", plural(hits, "allocation"), plural(kept, "free"));
+    match (avoided.allocations, avoided.frees) {
+        (Some(a), Some(f)) => format!("about {} of driver calls ({calls})", time(a + f)),
+        (Some(a), None) => format!("about {} for {}; {} avoided, none was timed", time(a), plural(hits, "allocation"), plural(kept, "free")),
+        (None, Some(f)) => format!("about {} for {}; {} avoided, none was timed", time(f), plural(kept, "free"), plural(hits, "allocation")),
+        (None, None) => format!("{calls} avoided; how long is not known, no driver call was timed"),
+    }
+}
+
+fn not_freed(history: &History) -> String {
+    let sum = unfreed(&history.state);
+    let mut text = if sum.device.count == 0 {
+        "0 B".to_string()
+    } else {
+        format!("{} in {}", bytes(sum.device.requested), plural(sum.device.count, "allocation"))
+    };
+    if sum.host.count > 0 {
+        text += &format!(", and {} of host memory in {}", bytes(sum.host.requested), count(sum.host.count));
+    }
+    if sum.reset.count > 0 {
+        text += &format!(" ({} more freed by their context's end)", count(sum.reset.count));
+    }
+    text
+}
+
+fn sync(history: &History) -> String {
+    let work = &history.pool;
+    format!(
+        "{}: {}, {}",
+        history.setting("VRAMSCOPE_SYNC", "auto"),
+        plural(work.device_barriers(), "device barrier"),
+        plural(work.host_barriers(), "host wait")
+    )
+}
+
+/// The summary as it is printed: each line begins with the program's name.
+pub fn text(history: &History) -> String {
+    let lines = lines(history);
+    let line = |(name, text): &(&str, String)| format!("vramscope: {name:<12} {text}\n");
+    lines.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::sample;
+
+    #[test]
+    fn six_lines() {
+        let mut history = sample().history();
+        history.path = "/work/vramscope-train-4242.jsonl".into();
+        assert_eq!(
+            text(&history),
+            "\
+vramscope: peak         1.45 GiB active, 1.52 GiB reserved, at 12.3 s
+vramscope: allocations  x
+"
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! How numbers look to a person: bytes, counts, times, shares; and colour, where the terminal wants it.
+//!
+//! Plain ASCII, so that a report survives logs, mails and serial consoles.
+
+/// Columns a report fits in.
+pub const WIDTH: usize = 100;
+
+/// Bytes with three figures that matter: `512 B`, `1.45 GiB`.
+pub fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    // 1023.5 would be printed as 1024.
+    while value >= 1023.5 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{n} B"),
+        _ if value < 9.995 => format!("{value:.2} {}", UNITS[unit]),
+        _ if value < 99.95 => format!("{value:.1} {}", UNITS[unit]),
+        _ => format!("{value:.0} {}", UNITS[unit]),
+    }
+}
+
+/// A count with commas: `23,583`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// `1 allocation`, `23,583 allocations`.
+pub fn plural(n: u64, one: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {one}{s}", count(n))
+}
+
+/// A time or a span: `820 us`, `12.3 s`, `2 h 03 min`.
+pub fn time(ns: u64) -> String {
+    let s = ns as f64 / 1e9;
+    match ns {
+        0 => "0 s".to_string(),
+        1..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => three(ns as f64 / 1e3, "us"),
+        1_000_000..1_000_000_000 => three(ns as f64 / 1e6, "ms"),
+        _ if s < 99.95 => three(s, "s"),
+        _ if s < 3600.0 => format!("{} min {:02} s", s as u64 / 60, s as u64 % 60),
+        _ => format!("{} h {:02} min", s as u64 / 3600, s as u64 / 60 % 60),
+    }
+}
+
+fn three(v: f64, unit: &str) -> String {
+    match v {
+        _ if v < 9.995 => format!("{v:.2} {unit}"),
+        _ if v < 99.95 => format!("{v:.1} {unit}"),
+        _ => format!("{v:.0} {unit}"),
+    }
+}
+
+/// A part of a whole: `97.4 %`; never `100.0 %` for less than all, nor `0.0 %` for more than nothing.
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_string();
+    }
+    let p = part as f64 * 100.0 / whole as f64;
+    match p {
+        _ if part == 0 => "0 %".to_string(),
+        _ if part == whole => "100 %".to_string(),
+        _ if p >= 99.95 && p < 100.0 => ">99.9 %".to_string(),
+        _ if p < 0.05 => "<0.1 %".to_string(),
+        _ => format!("{p:.1} %"),
+    }
+}
+
+/// Cuts a text to this many characters, the end replaced by `...`.
+pub fn clip(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_string();
+    }
+    let keep: String = text.chars().take(width.saturating_sub(3)).collect();
+    format!("{keep}...")
+}
+
+/// Cuts a text to this many characters, the start replaced by `...`: for paths, whose end says more.
+pub fn clip_start(text: &str, width: usize) -> String {
+    let n = text.chars().count();
+    if n <= width {
+        return text.to_string();
+    }
+    let keep: String = text.chars().skip(n - width.saturating_sub(3)).collect();
+    format!("...{keep}")
+}
+
+/// Text from outside (paths, names, messages) without what would move a terminal's cursor.
+pub fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Colours, or none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Paint {
+    /// Whether to colour.
+    pub on: bool,
+}
+
+impl Paint {
+    fn with(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+    }
+
+    /// A heading, or the number that matters.
+    pub fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    /// What may be skipped.
+    pub fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    /// What is wrong.
+    pub fn red(self, text: &str) -> String {
+        self.with("31", text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_as_people_read_them() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1024), "1.00 KiB");
+        assert_eq!(bytes(1 << 20), "1.00 MiB");
+        assert_eq!(bytes((1 << 20) - 1), "1.00 MiB");
+        assert_eq!(bytes(64 << 20), "64.0 MiB");
+        assert_eq!(bytes(1_556_925_644), "1.45 GiB");
+        assert_eq!(bytes(141 << 30), "141 GiB");
+        assert_eq!(count(7), "7");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(plural(1, "stack"), "1 stack");
+        assert_eq!(time(0), "0 s");
+        assert_eq!(time(820), "820 ns");
+        assert_eq!(time(12_345_678_901), "12.3 s");
+        assert_eq!(time(7_380_000_000_000), "2 h 03 min");
+        assert_eq!(percent(1, 3), "33.3 %");
+        assert_eq!(percent(99_999, 100_000), ">99.9 %");
+        assert_eq!(percent(0, 5), "0 %");
+        assert_eq!(percent(5, 0), "-");
+    }
+
+    #[test]
+    fn cutting() {
+        assert_eq!(clip("abcdefgh", 6), "abc...");
+        assert_eq!(clip_start("/a/b/c.cpp", 8), "...c.cpp");
+        assert_eq!(clean("a\x1b[2Jb\n"), "a [2Jb ");
+        assert_eq!(Paint { on: false }.bold("x"), "x");
+        assert_eq!(Paint { on: true }.bold("x"), "\x1b[1mx\x1b[0m");
+    }
+}

@@ -1,0 +1,101 @@
+// Copies and fills. They are checked when asked for, and done when their turn comes. Which of them make the host wait follows
+// the documented synchronisation behaviour: a copy between device memory and a memset do not.
+#include "sim.h"
+#include <cstring>
+
+namespace sim {
+
+enum Side { DEVICE, HOST, EITHER }; // what the entry point takes a pointer for
+
+// May [p, p + n) be copied from or to? Inside one allocation, or anywhere in mapped memory of adjacent mappings.
+static bool is_known(CUdeviceptr p, size_t n) {
+  Allocation* a = find(p);
+  if (!a) return false;
+  if (p + n <= a->base + a->size) return true;
+  return a->kind == Kind::Vmm && reach(nullptr, p, n);
+}
+static bool is_pageable(CUdeviceptr p) { return !find(p); }
+
+static CUresult copy(const char* name, CUdeviceptr dst, Side to, CUdeviceptr src, Side from, size_t n, CUstream stream, bool per_thread, bool async) {
+  return enter(name, async ? (unsigned)CONTEXT : CONTEXT | UNSAFE, [&] {
+    Stream* s = stream_of(stream, per_thread);
+    if (!s) return CUDA_ERROR_INVALID_HANDLE;
+    if (!n) return CUDA_SUCCESS;
+    bool host_dst = to != DEVICE && is_pageable(dst), host_src = from != DEVICE && is_pageable(src);
+    if ((!host_dst && !is_known(dst, n)) || (!host_src && !is_known(src, n)) || !dst || !src) return CUDA_ERROR_INVALID_VALUE;
+    if (!async && s->capture) { invalidate(s->capture); return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; }
+    std::shared_ptr<std::vector<char>> staged; // pageable memory is read before the call returns
+    if (host_src && !s->capture) staged = std::make_shared<std::vector<char>>((char*)src, (char*)src + n);
+    Op op;
+    op.act = [=] {
+      char* a = host_dst ? (char*)dst : reach(nullptr, dst, n);
+      char* b = staged ? staged->data() : host_src ? (char*)src : reach(nullptr, src, n);
+      if (!a || !b) return CUDA_ERROR_ILLEGAL_ADDRESS;
+      memmove(a, b, n);
+      return CUDA_SUCCESS;
+    };
+    TaskRef task;
+    CUresult result = enqueue(s, std::move(op), 1, &task);
+    if (result || s->capture) return result;
+    bool on_device = !host_dst && !host_src && !is_host_visible(dst) && !is_host_visible(src);
+    Allocation *x = find(dst), *y = find(src);
+    bool forced = (x && x->sync_memops) || (y && y->sync_memops);
+    // An asynchronous copy to pageable memory returns when it is done, one from it when it is staged.
+    bool waits = forced || (async ? host_dst : !on_device);
+    return waits ? wait(s->ctx, task) : CUDA_SUCCESS;
+  });
+}
+
+template <class T> static CUresult fill(const char* name, CUdeviceptr dst, T value, size_t count, CUstream stream, bool per_thread, bool async) {
+  return enter(name, CONTEXT, [&] {
+    Stream* s = stream_of(stream, per_thread);
+    if (!s) return CUDA_ERROR_INVALID_HANDLE;
+    if (dst % sizeof(T)) return CUDA_ERROR_INVALID_VALUE;
+    if (!count) return CUDA_SUCCESS;
+    size_t n = count * sizeof(T);
+    if (!is_known(dst, n)) return CUDA_ERROR_INVALID_VALUE;
+    if (!async && s->capture) { invalidate(s->capture); return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; }
+    Op op;
+    op.act = [=] {
+      char* a = reach(nullptr, dst, n);
+      if (!a) return CUDA_ERROR_ILLEGAL_ADDRESS;
+      for (size_t i = 0; i < count; ++i) memcpy(a + i * sizeof(T), &value, sizeof(T));
+      return CUDA_SUCCESS;
+    };
+    TaskRef task;
+    CUresult result = enqueue(s, std::move(op), 2, &task);
+    if (result || async) return result;
+    return is_host_visible(dst) || find(dst)->sync_memops ? wait(s->ctx, task) : CUDA_SUCCESS;
+  });
+}
+
+} // namespace sim
+
+using namespace sim;
+
+#define COPY(name, parameters, dst, to, src, from)                                                                                 \
+  API CUresult name parameters { return copy(#name, (CUdeviceptr)dst, to, (CUdeviceptr)src, from, n, nullptr, false, false); }     \
+  API CUresult name##_ptds parameters { return copy(#name "_ptds", (CUdeviceptr)dst, to, (CUdeviceptr)src, from, n, nullptr, true, false); }
+#define COPY_ASYNC(name, parameters, dst, to, src, from)                                                                           \
+  API CUresult name parameters { return copy(#name, (CUdeviceptr)dst, to, (CUdeviceptr)src, from, n, s, false, true); }            \
+  API CUresult name##_ptsz parameters { return copy(#name "_ptsz", (CUdeviceptr)dst, to, (CUdeviceptr)src, from, n, s, true, true); }
+
+COPY(cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, size_t n), dst, EITHER, src, EITHER)
+COPY(cuMemcpyHtoD_v2, (CUdeviceptr dst, const void* src, size_t n), dst, DEVICE, src, HOST)
+COPY(cuMemcpyDtoH_v2, (void* dst, CUdeviceptr src, size_t n), dst, HOST, src, DEVICE)
+COPY(cuMemcpyDtoD_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n), dst, DEVICE, src, DEVICE)
+COPY(cuMemcpyPeer, (CUdeviceptr dst, CUcontext, CUdeviceptr src, CUcontext, size_t n), dst, DEVICE, src, DEVICE)
+COPY_ASYNC(cuMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream s), dst, EITHER, src, EITHER)
+COPY_ASYNC(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void* src, size_t n, CUstream s), dst, DEVICE, src, HOST)
+COPY_ASYNC(cuMemcpyDtoHAsync_v2, (void* dst, CUdeviceptr src, size_t n, CUstream s), dst, HOST, src, DEVICE)
+COPY_ASYNC(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream s), dst, DEVICE, src, DEVICE)
+COPY_ASYNC(cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext, CUdeviceptr src, CUcontext, size_t n, CUstream s), dst, DEVICE, src, DEVICE)
+
+#define FILL(name, type)                                                                                                                          \
+  API CUresult name##_v2(CUdeviceptr dst, type value, size_t n) { return fill(#name "_v2", dst, value, n, nullptr, false, false); }               \
+  API CUresult name##_v2_ptds(CUdeviceptr dst, type value, size_t n) { return fill(#name "_v2_ptds", dst, value, n, nullptr, true, false); }      \
+  API CUresult name##Async(CUdeviceptr dst, type value, size_t n, CUstream s) { return fill(#name "Async", dst, value, n, s, false, true); }      \
+  API CUresult name##Async_ptsz(CUdeviceptr dst, type value, size_t n, CUstream s) { return fill(#name "Async_ptsz", dst, value, n, s, true, true); }
+FILL(cuMemsetD8, unsigned char)
+FILL(cuMemsetD16, unsigned short)
+FILL(cuMemsetD32, unsigned)
