@@ -164,7 +164,8 @@ fn measure(name: &str, events: &[Event]) {
             let mut writer = Writer::new(spool, &mut bytes, &Options { compress, max_bytes: None }).expect("a writer");
             let mut producer = spool.claim_ring(1, b"main").expect("a ring");
             for number in 1..=300 {
-                let frames: Vec<u64> = (0..30).map(|f| frame(1 + f % 7, u64::from(number * 977 + u32::from(f) * 7919), false)).collect();
+                let frames: Vec<u64> =
+                    (0..30).map(|f| frame(1 + f % 7, u64::from(number * 977 + u32::from(f) * 7919), false)).collect();
                 let stack = Definition::Stack { number, frames: &frames, cut: false };
                 assert_eq!(producer.push_definition(&stack), Pushed::Yes);
                 writer.round(1, 1).expect("a round");

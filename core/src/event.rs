@@ -38,7 +38,7 @@ pub enum EventKind {
     Map = 13,
     /// `cuMemUnmap` of `bytes` at `address`.
     Unmap = 14,
-    /// Counters of the pool since the start, see [`Counters`]: `extra` and `address`, `bytes`, `block`, `id` hold one page of them.
+    /// Counters of the pool since the start, see [`crate::counters`]: `extra` and `address`, `bytes`, `block`, `id` hold one page of them.
     Counters = 15,
     /// The program ended in good order (its exit handlers ran).
     Exit = 16,

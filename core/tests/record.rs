@@ -49,7 +49,10 @@ fn threads(compress: bool) {
                         let mut last = table.lock().unwrap();
                         if i % 10 == 0 {
                             let frames: Vec<u64> = (0..i % 40).map(|f| frame(1, 16 * f, f % 3 == 0)).collect();
-                            define(&mut producer, &Definition::Stack { number: *last + 1, frames: &frames, cut: false });
+                            define(
+                                &mut producer,
+                                &Definition::Stack { number: *last + 1, frames: &frames, cut: false },
+                            );
                             *last += 1;
                         }
                         *last

@@ -77,7 +77,8 @@ fn the_last_part_stands_alone() {
         assert_eq!(live(Reader::open(&path).unwrap()), expected, "{name}");
         let stacks = Reader::open(&alone).unwrap().filter(|l| matches!(l, Line::Stack(_))).count();
         assert_eq!(stacks, 1);
-        let contexts = Reader::open(&alone).unwrap().filter(|l| matches!(l, Line::Live(_, e) if e.kind == EventKind::Context));
+        let contexts =
+            Reader::open(&alone).unwrap().filter(|l| matches!(l, Line::Live(_, e) if e.kind == EventKind::Context));
         assert_eq!(contexts.count(), 1);
         // Killed between the two steps of a rotation.
         std::fs::remove_file(&path).unwrap();

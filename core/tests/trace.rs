@@ -21,11 +21,7 @@ fn sample() -> Vec<Line> {
         Line::Thread(Thread { thread: 1, tid: 77, name: "main".into(), sequence: 0 }),
         Line::Module(Module { module: 1, path: "/a \"b\"".into(), build_id: "00ff".into(), address: 4096, bytes: 9 }),
         Line::Text(Text { text: 1, value: "snowman \u{2603}\n".into() }),
-        Line::Stack(Stack {
-            stack: 1,
-            frames: vec![Frame::Native(1, 4660), Frame::Guessed(0, 22136, 1)],
-            cut: true,
-        }),
+        Line::Stack(Stack { stack: 1, frames: vec![Frame::Native(1, 4660), Frame::Guessed(0, 22136, 1)], cut: true }),
         Line::Live(1, alloc),
         Line::Live(1, Event { kind: EventKind::SegmentAlloc, ..alloc }),
         Line::Event(1, Event { how: Source::Hit as u8, extra: [4, u64::MAX, 6], stack: 1, caller: 1, ..alloc }),
@@ -171,6 +167,20 @@ fn damage_in_the_middle_costs_only_what_it_hit() {
 }
 
 #[test]
+fn a_line_without_end_is_not_kept_in_memory() {
+    let folder = Folder::new();
+    let mut bytes = text(&sample()[..2]);
+    bytes.resize(bytes.len() + (65 << 20), b'x');
+    bytes.push(b'\n');
+    bytes.extend(text(&sample()[2..3]));
+    for bytes in [zstd::bulk::compress(&bytes, 1).unwrap(), bytes] {
+        let (lines, damaged) = read(&folder.file("x"), &bytes).unwrap();
+        assert!(damaged);
+        assert_eq!(lines, sample()[..3]);
+    }
+}
+
+#[test]
 fn numbers_stay_below_what_json_keeps() {
     let all = u64::MAX;
     for kind in (0..=255).filter_map(EventKind::from_number) {
@@ -237,6 +247,8 @@ prop_compose! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
     #[test]
     fn events_come_back(events in prop::collection::vec((any::<u32>(), any_event()), 1..20)) {
         let folder = Folder::new();

@@ -23,7 +23,8 @@ pub fn is_tsc() -> bool {
 /// The kernel checked that it runs steadily and alike on all processors if it uses it itself.
 fn trusted() -> bool {
     cfg!(target_arch = "x86_64")
-        && std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource").is_ok_and(|s| s.starts_with(b"tsc"))
+        && std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+            .is_ok_and(|s| s.starts_with(b"tsc"))
 }
 
 /// Now, in the clock's own unit.

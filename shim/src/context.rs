@@ -29,6 +29,8 @@ pub struct Slot {
     total: AtomicU64,
     /// Whether a stream other than the legacy default one was ever created.
     pub streams: AtomicBool,
+    /// Memory was freed since the event was last recorded, with only the legacy default stream in use.
+    pub deferred: AtomicBool,
     /// The event of its barrier; 0: none yet.
     pub event: AtomicUsize,
     /// Being reset or destroyed.
@@ -48,6 +50,7 @@ static SLOTS: [Slot; MAX] = [const {
         device: AtomicI32::new(0),
         total: AtomicU64::new(0),
         streams: AtomicBool::new(false),
+        deferred: AtomicBool::new(false),
         event: AtomicUsize::new(0),
         dying: AtomicBool::new(false),
         free_seen: AtomicU64::new(0),
@@ -158,7 +161,9 @@ fn register(l: &mut Lifecycle, handle: Context) -> Option<ContextId> {
 }
 
 fn insert(l: &mut Lifecycle, handle: Context, device: i32, primary: bool) -> Option<ContextId> {
-    let i = SLOTS.iter().position(|s| s.handle.load(Relaxed) == 0)?;
+    // The pool may still be finishing calls about the last context of a slot.
+    let free = |i: &usize| SLOTS[*i].handle.load(Relaxed) == 0 && pool::POOL.reopen(ContextId(*i as u16));
+    let i = (0..MAX).find(free)?;
     let s = &SLOTS[i];
     let number = NEXT_NUMBER.fetch_add(1, Relaxed).min(u32::from(u16::MAX)) as u16;
     s.number.store(number, Relaxed);
@@ -166,11 +171,11 @@ fn insert(l: &mut Lifecycle, handle: Context, device: i32, primary: bool) -> Opt
     s.total.store(driver::total_memory(device), Relaxed);
     s.event.store(0, Relaxed);
     s.dying.store(false, Relaxed);
+    s.deferred.store(false, Relaxed);
     s.free_time.store(0, Relaxed);
     s.taken.store(0, Relaxed);
     s.streams.store(l.streamed.contains(&handle), Relaxed);
     l.streamed.retain(|h| *h != handle);
-    pool::POOL.revive(ContextId(i as u16));
     s.handle.store(handle, Release);
     recorder::define_device(device);
     recorder::event(&Event {
@@ -219,7 +224,11 @@ pub fn note_green(handle: Context) {
 /// Runs the call that may end the context of `handle`: the pool stops using it before, and forgets its memory after, if
 /// `ended` says that it is gone. Calls that make or end contexts come one at a time, so that a context which another thread
 /// brings back meanwhile is not taken for the old one.
-pub fn ending(handle: Option<Context>, call: impl FnOnce() -> cuda::Result, ended: impl FnOnce(cuda::Result) -> bool) -> cuda::Result {
+pub fn ending(
+    handle: Option<Context>,
+    call: impl FnOnce() -> cuda::Result,
+    ended: impl FnOnce(cuda::Result) -> bool,
+) -> cuda::Result {
     let mut l = lifecycle();
     let id = handle.and_then(find);
     if let Some(id) = id {
@@ -235,7 +244,12 @@ pub fn ending(handle: Option<Context>, call: impl FnOnce() -> cuda::Result, ende
     let Some(id) = id else { return result };
     let s = slot(id);
     if gone {
-        recorder::event(&Event { kind: EventKind::ContextEnd, context: s.number(), address: s.handle() as u64, ..Event::default() });
+        recorder::event(&Event {
+            kind: EventKind::ContextEnd,
+            context: s.number(),
+            address: s.handle() as u64,
+            ..Event::default()
+        });
         pool::POOL.drop_context(id);
         recorder::ledger_drop_context(s.number());
         s.event.store(0, Relaxed);
@@ -257,5 +271,14 @@ pub fn making(call: impl FnOnce() -> cuda::Result) -> cuda::Result {
 
 /// The known contexts of a device.
 pub fn of_device(device: i32) -> impl Iterator<Item = ContextId> {
-    SLOTS.iter().enumerate().filter(move |(_, s)| s.handle.load(Relaxed) != 0 && s.device() == device).map(|(i, _)| ContextId(i as u16))
+    SLOTS
+        .iter()
+        .enumerate()
+        .filter(move |(_, s)| s.handle.load(Relaxed) != 0 && s.device() == device)
+        .map(|(i, _)| ContextId(i as u16))
+}
+
+/// All known contexts.
+pub fn all() -> impl Iterator<Item = ContextId> {
+    SLOTS.iter().enumerate().filter(|(_, s)| s.handle.load(Relaxed) != 0).map(|(i, _)| ContextId(i as u16))
 }

@@ -32,7 +32,10 @@ pub fn asked(index: usize, door: Door) {
 /// A driver function that we do not hook was given out. Counted; remembered by name if it could move memory.
 pub fn passed(name: &CStr, _given: *mut c_void, _door: Door) {
     let n = name.to_bytes();
-    if !["Alloc", "Free", "Create", "Map", "Import", "Capture"].iter().any(|w| n.windows(w.len()).any(|x| x == w.as_bytes())) {
+    if !["Alloc", "Free", "Create", "Map", "Import", "Capture"]
+        .iter()
+        .any(|w| n.windows(w.len()).any(|x| x == w.as_bytes()))
+    {
         return;
     }
     PASSED_COUNT.fetch_add(1, Relaxed);
@@ -76,7 +79,10 @@ fn report() {
     message::line(format_args!("vramscope-doctor: hooks {found} of {of} found in this driver"));
     let by = |bit: u8| ASKED.iter().filter(|a| a.load(Relaxed) & bit != 0).count();
     message::line(format_args!("vramscope-doctor: door dlsym gave out {} hooks", by(Door::Dlsym as u8)));
-    message::line(format_args!("vramscope-doctor: door cuGetProcAddress gave out {} hooks", by(Door::ProcAddress as u8)));
+    message::line(format_args!(
+        "vramscope-doctor: door cuGetProcAddress gave out {} hooks",
+        by(Door::ProcAddress as u8)
+    ));
     for (i, a) in ASKED.iter().enumerate() {
         let a = a.load(Relaxed);
         if a != 0 {
@@ -88,7 +94,10 @@ fn report() {
             message::line(format_args!("vramscope-doctor: live {} {doors}", NAMES[i].to_string_lossy()));
         }
     }
-    message::line(format_args!("vramscope-doctor: passed {} look-ups of functions that are not hooked", PASSED_COUNT.load(Relaxed)));
+    message::line(format_args!(
+        "vramscope-doctor: passed {} look-ups of functions that are not hooked",
+        PASSED_COUNT.load(Relaxed)
+    ));
     if let Ok(p) = PASSED.try_lock() {
         for (n, c) in p.iter() {
             message::line(format_args!("vramscope-doctor: bypass {n} {c}"));

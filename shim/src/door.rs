@@ -97,7 +97,11 @@ unsafe extern "C" fn ask_aarch64(handle: *mut c_void, name: *const c_char) -> *m
     }
     // SAFETY: a C string of the caller.
     let n = unsafe { CStr::from_ptr(name) }.to_bytes();
-    if n.len() > 2 && n.starts_with(b"cu") && n[2].is_ascii_uppercase() { lookup(handle, name) } else { std::ptr::null_mut() }
+    if n.len() > 2 && n.starts_with(b"cu") && n[2].is_ascii_uppercase() {
+        lookup(handle, name)
+    } else {
+        std::ptr::null_mut()
+    }
 }
 
 /// Answers a driver name asked of an object; null: let the real `dlsym` answer, on behalf of its caller.

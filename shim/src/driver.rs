@@ -93,7 +93,8 @@ pub fn primary_of(device: i32) -> Option<Context> {
         return None;
     }
     let retain = real::get(Index::cuDevicePrimaryCtxRetain as usize)?;
-    let release = real::get(Index::cuDevicePrimaryCtxRelease_v2 as usize).or_else(|| real::get(Index::cuDevicePrimaryCtxRelease as usize))?;
+    let release = real::get(Index::cuDevicePrimaryCtxRelease_v2 as usize)
+        .or_else(|| real::get(Index::cuDevicePrimaryCtxRelease as usize))?;
     // SAFETY: libcuda's functions of these names.
     let retain: crate::hooks::types::cuDevicePrimaryCtxRetain = unsafe { std::mem::transmute(retain) };
     // SAFETY: as above.

@@ -56,6 +56,9 @@ macro_rules! jump_to_real {
     ($index:expr; $($first:tt)*) => {
         std::arch::naked_asm!(
             $($first)*
+            "cmp dword ptr [rip + {deferred}], 0",
+            "jne 5f",
+            "6:",
             "mov rax, [rip + {reals} + {offset}]",
             "test rax, rax",
             "jz 2f",
@@ -66,16 +69,38 @@ macro_rules! jump_to_real {
             "call {resolve}",
             "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
             "jmp rax",
+            "5:",
+            "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
+            "call {record}",
+            "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+            "jmp 6b",
+            deferred = sym crate::sync::DEFERRED, record = sym crate::sync::record_deferred,
             reals = sym REAL, offset = const ($index as usize) * 8, index = const $index as usize,
             resolve = sym real::resolve_for_jump,
             flag = sym PER_THREAD_STREAMS)
     };
 }
 
+/// Whether an entry's register number fits its arguments: one too low would overwrite an argument. A structure passed by
+/// value takes no register.
+pub(crate) const fn fits(n: &str, types: &[&str]) -> bool {
+    let (mut i, mut registers) = (0, 0);
+    while i < types.len() {
+        let t = types[i].as_bytes();
+        if t[0] != b'I' && t[0] != b'E' {
+            registers += 1;
+        }
+        i += 1;
+    }
+    matches!(n.as_bytes(), b"none") || n.as_bytes()[0] - b'0' == registers
+}
+
 macro_rules! hooks {
     (hooked { $($n:tt $name:ident($($a:ident: $t:ty),*) = $body:path;)* }
      watched { $($w:ident @ $stream:literal;)* }
      per_thread { $($p:ident;)* }) => {
+        $(const _: () = assert!(fits(stringify!($n), &[$(stringify!($t)),*]), concat!("register of ", stringify!($name)));)*
+
         /// Index of a hooked function.
         #[allow(non_camel_case_types, missing_docs, clippy::upper_case_acronyms)]
         #[repr(usize)]
@@ -180,7 +205,7 @@ hooks! {
         1 cuMemRelease(handle: u64) = hook::vmm::release;
         5 cuMemMap(p: DevicePtr, bytes: Size, offset: Size, handle: u64, flags: u64) = hook::vmm::map;
         2 cuMemUnmap(p: DevicePtr, bytes: Size) = hook::vmm::unmap;
-        3 cuMemSetAccess(p: DevicePtr, bytes: Size, desc: Ptr, count: Size) = hook::vmm::set_access;
+        4 cuMemSetAccess(p: DevicePtr, bytes: Size, desc: Ptr, count: Size) = hook::vmm::set_access;
         4 cuMemExportToShareableHandle(out: Ptr, handle: u64, kind: i32, flags: u64) = hook::export::vmm;
         4 cuMemPoolExportToShareableHandle(out: Ptr, pool: Ptr, kind: i32, flags: u64) = hook::export::pool;
 

@@ -147,9 +147,8 @@ pub fn forget() {
 /// The address range of this library: its frames never show.
 pub fn own_range() -> std::ops::Range<u64> {
     static RANGE: once_cell::sync::OnceCell<(u64, u64)> = once_cell::sync::OnceCell::new();
-    let (start, end) = *RANGE.get_or_init(|| {
-        module::find(own_range as *const () as u64).map_or((0, 0), |m| (m.start, m.end))
-    });
+    let (start, end) =
+        *RANGE.get_or_init(|| module::find(own_range as *const () as u64).map_or((0, 0), |m| (m.start, m.end)));
     start..end
 }
 
@@ -157,6 +156,8 @@ pub fn own_range() -> std::ops::Range<u64> {
 pub fn pack(recorded: u64) -> u64 {
     let pc = unwind::address(recorded);
     let guessed = recorded & unwind::GUESSED != 0;
+    // Readers look one byte before a return address; where a signal interrupted, the address itself is meant.
+    let pc = pc + u64::from(recorded & unwind::EXACT != 0);
     match of(pc) {
         Some(f) => recorder::pack_frame(f.number, pc.wrapping_sub(f.bias), guessed),
         None => recorder::pack_frame(0, pc, guessed),

@@ -159,7 +159,12 @@ impl Upstream for Up<'_> {
             cuda::SUCCESS => Ok(()),
             r => {
                 if segment.id != 0 {
-                    recorder::event(&Event { kind: EventKind::FreeFailed, id: segment.id, code: r as u16, ..Event::default() });
+                    recorder::event(&Event {
+                        kind: EventKind::FreeFailed,
+                        id: segment.id,
+                        code: r as u16,
+                        ..Event::default()
+                    });
                 }
                 Err(r)
             }
@@ -268,6 +273,13 @@ fn sample(slot: &Slot, free: u64, total: u64) {
     });
 }
 
+/// Whether the device runs low by the last look: then a request is not rounded up to a size class, so that the pool never
+/// needs what the driver alone would not.
+pub fn running_low(slot: &Slot) -> bool {
+    slot.free_time.load(Relaxed) != 0
+        && slot.free_seen.load(Relaxed).saturating_sub(slot.taken.load(Relaxed)) < floor(slot)
+}
+
 /// After an allocation from the driver: a look at the device if the last one is old.
 pub fn look_sometimes(slot: &Slot) {
     if clock::raw().wrapping_sub(slot.free_time.load(Relaxed)) > 5 * OLD {
@@ -285,7 +297,13 @@ pub fn sample_now(slot: &Slot) {
 /// The pool gave memory back.
 pub fn record_trim(t: &Trimmed, why: TrimWhy) {
     if t.blocks > 0 {
-        recorder::event(&Event { kind: EventKind::Trim, bytes: t.bytes, block: t.blocks, code: why as u16, ..Event::default() });
+        recorder::event(&Event {
+            kind: EventKind::Trim,
+            bytes: t.bytes,
+            block: t.blocks,
+            code: why as u16,
+            ..Event::default()
+        });
     }
 }
 

@@ -136,7 +136,8 @@ pub fn found() -> (usize, usize) {
 const SLOTS: usize = 1024;
 const _: () = assert!(COUNT * 3 < SLOTS * 2, "the map must stay sparse");
 /// Open addressing on the real pointer; the value is index + 1.
-static MAP: [(AtomicPtr<()>, AtomicUsize); SLOTS] = [const { (AtomicPtr::new(std::ptr::null_mut()), AtomicUsize::new(0)) }; SLOTS];
+static MAP: [(AtomicPtr<()>, AtomicUsize); SLOTS] =
+    [const { (AtomicPtr::new(std::ptr::null_mut()), AtomicUsize::new(0)) }; SLOTS];
 
 fn slot_of(p: *mut ()) -> usize {
     ((p as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize

@@ -139,7 +139,7 @@ pub fn thread_ends(t: &Thread) {
 /// stuck disk must not stop the program.
 const PATIENCE: u32 = 500;
 
-fn push(mut once: impl FnMut(&mut Producer<'static>) -> Pushed) -> bool {
+fn push(counts: bool, mut once: impl FnMut(&mut Producer<'static>) -> Pushed) -> bool {
     with_ring(|p| {
         for round in 0..PATIENCE {
             if matches!(once(p), Pushed::Yes) {
@@ -156,7 +156,10 @@ fn push(mut once: impl FnMut(&mut Producer<'static>) -> Pushed) -> bool {
                 pause();
             }
         }
-        p.lost();
+        // A definition that was given up is tried again by who needs it next.
+        if counts {
+            p.lost();
+        }
         false
     })
     .unwrap_or(false)
@@ -170,11 +173,11 @@ pub fn event(e: &Event) {
     }
     let mut e = *e;
     e.time = clock::raw();
-    push(|p| p.push(&e));
+    push(true, |p| p.push(&e));
 }
 
 fn define(d: &Definition<'_>) -> bool {
-    push(|p| p.push_definition(d))
+    push(false, |p| p.push_definition(d))
 }
 
 /// A frame as a stack holds it.
@@ -199,7 +202,8 @@ pub fn define_module(number: u32, address: u64, bytes: u64, path: &[u8], build_i
 /// Defines a device, once.
 pub fn define_device(device: i32) {
     static SEEN: AtomicU64 = AtomicU64::new(0);
-    if !(0..64).contains(&device) || SEEN.fetch_or(1 << device, Relaxed) & 1 << device != 0 || !RECORDING.load(Relaxed) {
+    if !(0..64).contains(&device) || SEEN.fetch_or(1 << device, Relaxed) & 1 << device != 0 || !RECORDING.load(Relaxed)
+    {
         return;
     }
     let (name, uuid) = (driver::device_name(device), driver::device_uuid(device));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use vramscope_core::api::Api;
 
 use crate::cuda::{IpcHandle, Ptr, Size, Uint};
-use crate::hooks::entry;
+use crate::hooks::{entry, fits};
 use crate::thread;
 use crate::unwind::module;
 use crate::{real, state};
@@ -69,7 +69,9 @@ fn find(from: usize, name: &'static CStr) -> *mut c_void {
         next: *const LinkMap,
         prev: *const LinkMap,
     }
-    let mine = |p: *mut c_void| !p.is_null() && module::find(p as u64).is_some_and(|m| crate::modules::own_range().start == m.start);
+    let mine = |p: *mut c_void| {
+        !p.is_null() && module::find(p as u64).is_some_and(|m| crate::modules::own_range().start == m.start)
+    };
     // A library that links the runtime: it and its own dependencies are searched as they were when it was bound.
     if let Some(m) = module::find(from as u64) {
         // SAFETY: the loader's structure of a loaded module (the call came from there).
@@ -137,6 +139,7 @@ fn any_runtime(name: &CStr) -> *mut c_void {
 
 macro_rules! labelled {
     ($($n:tt $name:ident($($a:ident: $t:ty),*) = $api:ident;)*) => {
+        $(const _: () = assert!(fits(stringify!($n), &[$(stringify!($t)),*]), concat!("register of ", stringify!($name)));)*
         #[allow(non_snake_case, clippy::too_many_arguments)]
         mod body {
             use super::*;

@@ -128,10 +128,7 @@ const NAMES: [&CStr; 11] = [
 
 fn read() -> Settings {
     level();
-    let given = NAMES
-        .iter()
-        .filter_map(|n| Some((n.to_str().ok()?.to_owned(), variable(n)?)))
-        .collect::<Vec<_>>();
+    let given = NAMES.iter().filter_map(|n| Some((n.to_str().ok()?.to_owned(), variable(n)?))).collect::<Vec<_>>();
     let get = |n: &str| given.iter().find(|(k, _)| k == n).map(|(_, v)| v.trim()).filter(|v| !v.is_empty());
     let pool = match get("VRAMSCOPE_POOL") {
         None | Some("auto") => PoolMode::Auto,
@@ -215,9 +212,10 @@ pub fn untouched() -> bool {
     }
     let Some(only) = variable(c"VRAMSCOPE_ONLY").filter(|o| !o.trim().is_empty()) else { return false };
     let mine = [program_path(), invoked_name()];
-    !only.split([',', ' ', ':']).filter(|n| !n.is_empty()).any(|n| {
-        mine.iter().any(|p| p == n || p.rsplit('/').next() == Some(n))
-    })
+    !only
+        .split([',', ' ', ':'])
+        .filter(|n| !n.is_empty())
+        .any(|n| mine.iter().any(|p| p == n || p.rsplit('/').next() == Some(n)))
 }
 
 /// Path of the running program.

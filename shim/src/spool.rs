@@ -46,7 +46,11 @@ fn open_new() -> Option<(i32, String)> {
     let pid = std::process::id();
     let now = driver::now_ns();
     for (folder, launcher) in candidates() {
-        let name = if launcher { format!("{folder}/spool.{pid}.{now}") } else { format!("{folder}/vramscope-spool.{pid}.{now}") };
+        let name = if launcher {
+            format!("{folder}/spool.{pid}.{now}")
+        } else {
+            format!("{folder}/vramscope-spool.{pid}.{now}")
+        };
         let c = settings::c_string(&name);
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
         // SAFETY: a C string; the mode that O_CREAT wants.
@@ -63,7 +67,9 @@ fn open_new() -> Option<(i32, String)> {
     // SAFETY: a C string and a flag.
     let fd = unsafe { libc::memfd_create(c"vramscope-spool".as_ptr(), libc::MFD_CLOEXEC) };
     if fd >= 0 && back(fd, Spool::prefix_in_words(STEP, SLOTS)) {
-        error!("no folder for the spool (/dev/shm is full or not writable): if the process is killed, its last events are lost");
+        error!(
+            "no folder for the spool (/dev/shm is full or not writable): if the process is killed, its last events are lost"
+        );
         return Some((high(fd), String::new()));
     }
     None
@@ -112,7 +118,9 @@ pub fn create() -> Option<Spool<'static>> {
     let sized = unsafe { libc::ftruncate(fd, (words * 8) as i64) } == 0;
     let place = if sized {
         // SAFETY: a descriptor of ours and a length that the file has.
-        unsafe { libc::mmap(std::ptr::null_mut(), words * 8, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0) }
+        unsafe {
+            libc::mmap(std::ptr::null_mut(), words * 8, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd, 0)
+        }
     } else {
         libc::MAP_FAILED
     };

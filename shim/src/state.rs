@@ -84,7 +84,14 @@ fn start() -> bool {
         }
         // SAFETY: constant arguments; an anonymous mapping.
         let page = unsafe {
-            libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
         };
         if page == libc::MAP_FAILED {
             BROKEN.store(true, Relaxed);
@@ -141,7 +148,8 @@ fn broke(what: &str, payload: &(dyn Any + Send)) {
     pool::POOL.turn_off();
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Relaxed) {
-        let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        let text =
+            payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         error!(
             "a fault of ours in {what} ({}): pooling and recording stop here, the program goes on natively. Please report it.",
             text.unwrap_or("no text")

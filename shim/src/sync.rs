@@ -1,6 +1,6 @@
 //! What takes the place of the wait in cudaFree: the device barrier, and the host's wait where the host could see.
 
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use vramscope_core::pool::{ContextId, Fence};
 
@@ -13,6 +13,39 @@ static DEVICE: AtomicU64 = AtomicU64::new(0);
 static HOST: AtomicU64 = AtomicU64::new(0);
 static NONE: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// 1 while some context's frees wait for their event to be recorded: at the next submission, which it must not cover.
+/// Read by the assembly of the watched entries.
+pub static DEFERRED: AtomicU32 = AtomicU32::new(0);
+
+/// Work is about to be submitted, in a process whose contexts have so far used only the legacy default stream, and memory was
+/// freed since the last: the contexts' events are recorded now.
+#[cold]
+pub extern "C" fn record_deferred() {
+    if DEFERRED.swap(0, AcqRel) == 0 {
+        return;
+    }
+    for id in context::all() {
+        let slot = context::slot(id);
+        if slot.deferred.swap(false, AcqRel) {
+            record_now(slot);
+        }
+    }
+}
+
+/// Records a context's event: it stands for all that was submitted so far.
+fn record_now(slot: &Slot) -> bool {
+    let Some(_gate) = capture::gate() else { return false };
+    event(slot).is_some_and(|e| driver::record(slot.handle(), e) == SUCCESS)
+}
+
+/// A submission by one of the bodies in Rust.
+#[inline]
+pub fn before_submission() {
+    if DEFERRED.load(Relaxed) != 0 {
+        record_deferred();
+    }
+}
 
 /// (device barriers, host waits, frees that needed none, refusals) so far.
 pub fn counts() -> (u64, u64, u64, u64) {
@@ -27,32 +60,26 @@ pub fn fence(id: ContextId) -> Fence {
         SyncMode::Host => true,
         SyncMode::Auto => sight::in_sight(),
     } || settings::get().poison;
-    // Inside a host function no CUDA call is allowed: the real free answers.
-    if state::exiting() || crate::thread::current().callbacks.get() > 0 {
+    if state::exiting() {
         return refused();
     }
     let Some(gate) = capture::gate() else { return refused() };
-    // Before CUDA 12.5 there is no barrier: only the legacy default stream can do without.
-    if !driver::has_context_events() && !host && !needs_barrier(slot) {
-        NONE.fetch_add(1, Relaxed);
-        return Fence::NotNeeded;
-    }
-    let Some(event) = event(slot) else { return refused() };
-    // Only the legacy default stream was ever used: its work is in order by itself. The event says how far it had come, for
-    // the first other stream to wait for: a barrier made then would also wait for what was submitted since, and that may be
-    // waiting for the new stream.
+    // Only the legacy default stream was ever used: its work is in order by itself. The first other stream will wait for an
+    // event that says how far it had come at the last free. Not for a barrier made then: that would also wait for what was
+    // submitted since, which may be waiting for the new stream. The event is recorded at the next submission, so that frees
+    // with no work between them cost nothing; a submission that we do not see only makes it come later.
     if !host && !needs_barrier(slot) {
-        if driver::record(slot.handle(), event) != SUCCESS {
-            return refused();
-        }
-        // A stream created meanwhile has waited for the event before or after this record; only the second is enough.
+        slot.deferred.store(true, Release);
+        DEFERRED.store(1, Release);
+        // The first other stream may be being made by another thread, which has looked for the mark before it was there.
         if !needs_barrier(slot) {
             NONE.fetch_add(1, Relaxed);
             return Fence::NotNeeded;
         }
     }
+    let Some(event) = event(slot) else { return refused() };
     if driver::barrier(slot.handle(), event) != SUCCESS {
-        // An asynchronous error, or a stream that captures without our knowledge: the real free says what it is.
+        // An asynchronous error, a call from a host function, a capture without our knowledge: the real free says what.
         return refused();
     }
     drop(gate);
@@ -93,14 +120,22 @@ fn event(slot: &Slot) -> Option<usize> {
     }
 }
 
-/// The first stream besides the legacy default one: its work comes after what the frees so far have waited for.
+/// The first stream besides the legacy default one was made: its work comes after what the frees so far stand for.
 pub fn first_stream(id: ContextId) {
     let slot = context::slot(id);
+    // Before CUDA 12.5 there are no context events; the host waits, this once.
+    if !driver::has_context_events() {
+        if slot.deferred.swap(false, AcqRel) {
+            driver::synchronize(slot.handle());
+        }
+        return;
+    }
+    if slot.deferred.swap(false, AcqRel) {
+        record_now(slot);
+    }
     let Some(_gate) = capture::gate() else { return };
     let event = slot.event.load(Acquire);
-    if !driver::has_context_events() {
-        driver::synchronize(slot.handle());
-    } else if event != 0 {
+    if event != 0 {
         driver::wait_on_device(slot.handle(), event);
         DEVICE.fetch_add(1, Relaxed);
     }

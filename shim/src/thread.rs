@@ -31,8 +31,6 @@ pub struct Thread {
     pub context_epoch: Cell<u64>,
     /// in this slot + 1.
     pub context_slot: Cell<u32>,
-    /// Depth of the host callbacks that run in this thread.
-    pub callbacks: Cell<u32>,
     /// Stack bounds and unwind state.
     pub stack: UnsafeCell<ThreadStack>,
 }

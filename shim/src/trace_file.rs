@@ -53,7 +53,10 @@ pub fn expand(pattern: &str) -> PathBuf {
 }
 
 fn rank() -> String {
-    [c"RANK", c"SLURM_PROCID", c"OMPI_COMM_WORLD_RANK", c"PMI_RANK"].iter().find_map(|n| settings::variable(n)).unwrap_or_else(|| "0".into())
+    [c"RANK", c"SLURM_PROCID", c"OMPI_COMM_WORLD_RANK", c"PMI_RANK"]
+        .iter()
+        .find_map(|n| settings::variable(n))
+        .unwrap_or_else(|| "0".into())
 }
 
 fn host() -> String {
@@ -85,7 +88,10 @@ pub fn header() -> Header {
         start_seconds: now.as_secs(),
         start_nanoseconds: now.subsec_nanos(),
         clock: if clock::is_tsc() { "tsc" } else { "monotonic" }.to_owned(),
-        rank: RANK.iter().filter_map(|n| Some((n.to_str().ok()?.to_owned(), settings::variable(n)?))).collect::<BTreeMap<_, _>>(),
+        rank: RANK
+            .iter()
+            .filter_map(|n| Some((n.to_str().ok()?.to_owned(), settings::variable(n)?)))
+            .collect::<BTreeMap<_, _>>(),
         settings: settings::get().given.iter().cloned().collect(),
         spool: spool::path().to_owned(),
         granularity: 2 << 20,

@@ -34,7 +34,10 @@ pub fn start(spool: Spool<'static>) -> bool {
     let trace = match Trace::open(&path) {
         Ok(t) => t,
         Err(e) => {
-            error!("{}: the history can't be written ({e}): nothing is recorded; the program runs. Set VRAMSCOPE_TRACE.", path.display());
+            error!(
+                "{}: the history can't be written ({e}): nothing is recorded; the program runs. Set VRAMSCOPE_TRACE.",
+                path.display()
+            );
             spool::remove();
             return false;
         }
@@ -42,10 +45,8 @@ pub fn start(spool: Spool<'static>) -> bool {
     let name = trace.path().unwrap_or(&path).to_string_lossy().into_owned();
     spool.set_header(&trace_file::header());
     spool.set_path(name.as_bytes());
-    let options = Options {
-        compress: name.ends_with(".zst"),
-        max_bytes: Some(settings::get().max_trace).filter(|m| *m > 0),
-    };
+    let options =
+        Options { compress: name.ends_with(".zst"), max_bytes: Some(settings::get().max_trace).filter(|m| *m > 0) };
     match Writer::new(spool, trace, &options) {
         Ok(w) => *WRITER.lock().unwrap_or_else(|e| e.into_inner()) = Some(w),
         Err(e) => {

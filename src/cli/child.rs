@@ -77,3 +77,31 @@ pub fn end_like(status: ExitStatus) -> ExitCode {
 pub fn code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(script: &str, while_it_runs: impl FnOnce()) -> ExitStatus {
+        let signals = Signals::catch().unwrap();
+        let mut child = start(Command::new("sh").args(["-c", script])).unwrap();
+        while_it_runs();
+        signals.wait(&mut child).unwrap()
+    }
+
+    #[test]
+    fn codes_and_signals() {
+        assert_eq!(code(ran("exit 7", || ())), 7);
+        assert_eq!(code(ran("kill -KILL $$", || ())), 137);
+        let folder = tempfile::tempdir().unwrap();
+        let ready = folder.path().join("ready");
+        let script = format!("trap 'exit 9' USR1; touch {}; while :; do sleep 0.01; done", ready.display());
+        let status = ran(&script, || {
+            while !ready.exists() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            rustix::process::kill_process(rustix::process::getpid(), Signal::USR1).unwrap();
+        });
+        assert_eq!(code(status), 9, "a signal sent to us reaches the program");
+    }
+}

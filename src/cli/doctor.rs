@@ -1,5 +1,6 @@
 //! `vramscope doctor`: can vramscope work here, and what does it see of a program?
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use anyhow::{Context, Result};
 use super::run_dir::RunDir;
 use super::spool::{self, Outcome, SpoolFile};
 use super::{child, elf, preload, program, say};
-use crate::report::text::{bytes, clean, clip, plural};
+use crate::report::text::{WIDTH, bytes, clean, plural};
 
 /// Checks this machine, and a program.
 #[derive(Debug, clap::Args)]
@@ -66,12 +67,16 @@ fn driver() -> Check {
     let version = std::fs::read_to_string("/proc/driver/nvidia/version").ok().and_then(|t| version(&t));
     match (find_library("libcuda.so.1"), version) {
         (Some(path), Some(v)) => Check("driver", Verdict::Ok, format!("NVIDIA {v}, {}", path.display())),
-        (Some(path), None) => {
-            Check("driver", Verdict::Warn, format!("{} is there, but the kernel has no NVIDIA driver loaded", path.display()))
-        }
-        (None, Some(v)) => {
-            Check("driver", Verdict::Bad, format!("the kernel has NVIDIA {v}, but libcuda.so.1 is not found (in a container: run it with --gpus)"))
-        }
+        (Some(path), None) => Check(
+            "driver",
+            Verdict::Warn,
+            format!("{} is there, but the kernel has no NVIDIA driver loaded", path.display()),
+        ),
+        (None, Some(v)) => Check(
+            "driver",
+            Verdict::Bad,
+            format!("the kernel has NVIDIA {v}, but libcuda.so.1 is not found (in a container: run it with --gpus)"),
+        ),
         (None, None) => Check("driver", Verdict::Bad, "libcuda.so.1 is not found: no NVIDIA driver here".to_string()),
     }
 }
@@ -86,10 +91,19 @@ fn version(text: &str) -> Option<String> {
 /// Finds a library as the loader would: LD_LIBRARY_PATH, the loader's cache, the usual folders.
 fn find_library(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let own = std::env::split_paths(&path).filter(|p| !p.as_os_str().is_empty()).map(|p| p.join(name)).find(|p| p.is_file());
+    let own =
+        std::env::split_paths(&path).filter(|p| !p.as_os_str().is_empty()).map(|p| p.join(name)).find(|p| p.is_file());
     own.or_else(|| cached(&std::fs::read("/etc/ld.so.cache").ok()?, name)).or_else(|| {
         let arch = std::env::consts::ARCH;
-        let folders = [format!("/lib/{arch}-linux-gnu"), format!("/usr/lib/{arch}-linux-gnu"), "/lib64".into(), "/usr/lib64".into(), "/usr/lib".into(), "/usr/local/nvidia/lib64".into(), "/usr/local/cuda/compat".into()];
+        let folders = [
+            format!("/lib/{arch}-linux-gnu"),
+            format!("/usr/lib/{arch}-linux-gnu"),
+            "/lib64".into(),
+            "/usr/lib64".into(),
+            "/usr/lib".into(),
+            "/usr/local/nvidia/lib64".into(),
+            "/usr/local/cuda/compat".into(),
+        ];
         folders.into_iter().map(|f| Path::new(&f).join(name)).find(|p| p.is_file())
     })
 }
@@ -102,16 +116,25 @@ fn cached(cache: &[u8], name: &str) -> Option<PathBuf> {
 }
 
 fn devices() -> Check {
-    let names = std::fs::read_dir("/dev").into_iter().flatten().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
-    let cards: Vec<String> =
-        names.filter(|n| n.strip_prefix("nvidia").is_some_and(|r| !r.is_empty() && r.bytes().all(|b| b.is_ascii_digit()))).collect();
+    let names =
+        std::fs::read_dir("/dev").into_iter().flatten().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    let cards: Vec<String> = names
+        .filter(|n| n.strip_prefix("nvidia").is_some_and(|r| !r.is_empty() && r.bytes().all(|b| b.is_ascii_digit())))
+        .collect();
     if cards.is_empty() {
         return Check("GPUs", Verdict::Bad, "no /dev/nvidia0".to_string());
     }
-    let closed: Vec<&String> = cards.iter().filter(|c| std::fs::OpenOptions::new().read(true).write(true).open(format!("/dev/{c}")).is_err()).collect();
+    let closed: Vec<&String> = cards
+        .iter()
+        .filter(|c| std::fs::OpenOptions::new().read(true).write(true).open(format!("/dev/{c}")).is_err())
+        .collect();
     match closed.first() {
         None => Check("GPUs", Verdict::Ok, format!("{} in /dev", cards.len())),
-        Some(c) => Check("GPUs", Verdict::Bad, format!("/dev/{c} can't be opened by this user ({} of {})", closed.len(), cards.len())),
+        Some(c) => Check(
+            "GPUs",
+            Verdict::Bad,
+            format!("/dev/{c} can't be opened by this user ({} of {})", closed.len(), cards.len()),
+        ),
     }
 }
 
@@ -121,15 +144,25 @@ fn library_checks(path: Option<&Path>, error: Option<&anyhow::Error>) -> Vec<Che
     };
     let facts = match elf::read(path) {
         Ok(Some(facts)) if !facts.foreign => facts,
-        Ok(_) => return vec![Check("library", Verdict::Bad, format!("{} is no library for this machine", path.display()))],
+        Ok(_) => {
+            return vec![Check("library", Verdict::Bad, format!("{} is no library for this machine", path.display()))];
+        }
         Err(e) => return vec![Check("library", Verdict::Bad, format!("{e:#}"))],
     };
     vec![library(path, &facts), glibc(&facts)]
 }
 
 /// Names that must be exported, for the three doors.
-const EXPORTS: [&str; 8] =
-    ["dlsym", "cuGetProcAddress", "cuGetProcAddress_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemGetInfo_v2", "cudaMalloc", "cudaFree"];
+const EXPORTS: [&str; 8] = [
+    "dlsym",
+    "cuGetProcAddress",
+    "cuGetProcAddress_v2",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemGetInfo_v2",
+    "cudaMalloc",
+    "cudaFree",
+];
 /// Libraries that it must not be linked with: they would come into programs that have none, or another one.
 const NOT_NEEDED: [&str; 4] = ["libcuda.", "libcudart.", "libgcc_s.", "libstdc++."];
 
@@ -144,17 +177,26 @@ fn library(path: &Path, facts: &elf::Facts) -> Check {
         return Check("library", Verdict::Bad, format!("{} is linked with {}", path.display(), wrong.join(", ")));
     }
     let hooks = facts.exports.iter().filter(|e| e.starts_with("cu")).count();
-    Check("library", Verdict::Ok, format!("{}, {hooks} CUDA functions, needs {}", path.display(), facts.needed.join(" ")))
+    Check(
+        "library",
+        Verdict::Ok,
+        format!("{}, {hooks} CUDA functions, needs {}", path.display(), facts.needed.join(" ")),
+    )
 }
 
 fn glibc(facts: &elf::Facts) -> Check {
-    let here = find_library("libc.so.6").and_then(|p| elf::read(&p).ok().flatten()).and_then(|f| f.glibc.last().copied());
+    let here =
+        find_library("libc.so.6").and_then(|p| elf::read(&p).ok().flatten()).and_then(|f| f.glibc.last().copied());
     let wanted = facts.glibc.last().copied().unwrap_or_default();
     match here {
-        None => Check("glibc", Verdict::Warn, "libc.so.6 is not found: is this musl? The library needs glibc".to_string()),
-        Some(h) if h < wanted => {
-            Check("glibc", Verdict::Bad, format!("{}.{}, but the library needs {}.{}: build it here", h.0, h.1, wanted.0, wanted.1))
+        None => {
+            Check("glibc", Verdict::Warn, "libc.so.6 is not found: is this musl? The library needs glibc".to_string())
         }
+        Some(h) if h < wanted => Check(
+            "glibc",
+            Verdict::Bad,
+            format!("{}.{}, but the library needs {}.{}: build it here", h.0, h.1, wanted.0, wanted.1),
+        ),
         Some(h) => Check("glibc", Verdict::Ok, format!("{}.{}", h.0, h.1)),
     }
 }
@@ -169,7 +211,11 @@ fn memory() -> Check {
         (Ok(free), Ok(folder)) => {
             folder.remove();
             if free < SPOOL {
-                let text = format!("/dev/shm has only {} free: a spool takes up to {} (in a container: --shm-size=1g)", bytes(free), bytes(SPOOL));
+                let text = format!(
+                    "/dev/shm has only {} free: a spool takes up to {} (in a container: --shm-size=1g)",
+                    bytes(free),
+                    bytes(SPOOL)
+                );
                 return Check(NAME, Verdict::Warn, text);
             }
             Check(NAME, Verdict::Ok, format!("/dev/shm, {} free", bytes(free)))
@@ -204,9 +250,14 @@ fn probe(name: &OsString, args: &Args, library: &Path) -> Result<bool> {
     run_dir.remove();
     let (said, status) = told?;
     let code = child::code(status);
-    print_line("program", if code == 0 { Verdict::Ok } else { Verdict::Warn }, &format!("{}, exit code {code}", found.display()))?;
+    print_line(
+        "program",
+        if code == 0 { Verdict::Ok } else { Verdict::Warn },
+        &format!("{}, exit code {code}", found.display()),
+    )?;
     if said.is_empty() {
-        let text = "the library said nothing: the program asked for no CUDA function (or its loader dropped the library)";
+        let text =
+            "the library said nothing: the program asked for no CUDA function (or its loader dropped the library)";
         print_line("seen", Verdict::Bad, text)?;
         return Ok(true);
     }
@@ -218,7 +269,13 @@ fn probe(name: &OsString, args: &Args, library: &Path) -> Result<bool> {
 /// What the library printed: keys and values.
 type Said = Vec<(String, String)>;
 
-fn observe(name: &OsString, args: &Args, found: &Path, library: &Path, run_dir: &RunDir) -> Result<(Said, std::process::ExitStatus)> {
+fn observe(
+    name: &OsString,
+    args: &Args,
+    found: &Path,
+    library: &Path,
+    run_dir: &RunDir,
+) -> Result<(Said, std::process::ExitStatus)> {
     let library = preload::plain_path(library, run_dir.path())?;
     let preload = preload::value(std::env::var_os("LD_PRELOAD").as_deref(), &library, &program::sanitizers(found));
     let mut command = Command::new(name);
@@ -264,24 +321,61 @@ fn recorded(folder: &Path) -> u64 {
 
 fn show(said: &Said) -> Result<()> {
     let mut said = said.clone();
+    said.sort();
     said.dedup();
     for (key, value) in said.iter().filter(|(k, _)| k != "live" && k != "bypass") {
         say::print(&format!("{key:<14}       {}\n", clean(value)))?;
     }
-    let list = |key: &str, title: &str| -> Result<()> {
-        let names: Vec<String> = said.iter().filter(|(k, _)| k == key).map(|(_, v)| clean(v)).collect();
-        if names.is_empty() {
-            return Ok(());
+    let mut live: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (_, value) in said.iter().filter(|(k, _)| k == "live") {
+        let (function, doors) = value.split_once(' ').unwrap_or((value, ""));
+        live.entry(doors).or_default().push(function);
+    }
+    for (doors, functions) in live {
+        say::print(&format!("\nHooked, asked for through {}:\n{}", doors.replace(' ', " and "), wrap(&functions)))?;
+    }
+    let passed = said.iter().filter(|(k, _)| k == "bypass").map(|(_, v)| v.split(' ').next().unwrap_or_default());
+    let (memory, others): (Vec<&str>, Vec<&str>) = passed.partition(|f| gives_memory(f));
+    if !memory.is_empty() {
+        say::print(&format!("\nAsked for and NOT hooked; memory that they give is not seen:\n{}", wrap(&memory)))?;
+    }
+    if !others.is_empty() {
+        say::print(&format!("\nAsked for and not hooked, no matter, they give no memory:\n{}", wrap(&others)))?;
+    }
+    Ok(())
+}
+
+/// Whether a driver function that is not hooked may give memory, as far as its name tells.
+fn gives_memory(function: &str) -> bool {
+    let kinds = ["cuMem", "cuArray", "cuMipmappedArray", "cuImport", "cuExternal", "cuIpc", "cuMulticast"];
+    let harmless = [
+        "cuMemPool",
+        "cuMemcpy",
+        "cuMemset",
+        "cuMemGet",
+        "cuMemAddress",
+        "cuMemRetain",
+        "cuMemPrefetch",
+        "cuMemAdvise",
+        "cuArrayGet",
+    ];
+    let given = function == "cuMemPoolImportPointer" || !harmless.iter().any(|h| function.starts_with(h));
+    given && kinds.iter().any(|k| function.starts_with(k))
+}
+
+/// Words as lines of the screen's width.
+fn wrap(words: &[&str]) -> String {
+    let mut text = String::new();
+    let mut line = String::from(" ");
+    for word in words {
+        let word = clean(word);
+        if line.len() + 1 + word.len() > WIDTH {
+            text += &format!("{line}\n");
+            line = String::from(" ");
         }
-        say::print(&format!("\n{title}\n"))?;
-        for name in names {
-            let (function, rest) = name.split_once(' ').unwrap_or((&name, ""));
-            say::print(&format!("  {function:<40} {}\n", clip(rest, 57)))?;
-        }
-        Ok(())
-    };
-    list("live", "Asked for and hooked (function, doors):")?;
-    list("bypass", "Asked for and NOT hooked (function, times): memory they give is not seen")
+        line += &format!(" {word}");
+    }
+    text + &format!("{line}\n")
 }
 
 #[cfg(test)]
@@ -290,7 +384,8 @@ mod tests {
 
     #[test]
     fn the_kernels_version_line() {
-        let text = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue Aug 12 2025\nGCC version: gcc 12.2.0\n";
+        let text =
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue Aug 12 2025\nGCC version: gcc 12.2.0\n";
         assert_eq!(version(text).unwrap(), "580.159.03");
         assert_eq!(version("nothing"), None);
     }
@@ -314,5 +409,23 @@ mod tests {
         let linked = elf::Facts { needed: vec!["libcudart.so.13".into()], ..facts.clone() };
         assert_eq!(library(Path::new("x"), &linked).1, Verdict::Bad);
         assert_eq!(library(Path::new("x"), &elf::Facts::default()).1, Verdict::Bad);
+    }
+
+    #[test]
+    fn what_gives_memory() {
+        for yes in
+            ["cuMemAllocHost_v2", "cuArrayCreate_v2", "cuImportExternalMemory", "cuMemPoolImportPointer", "cuMemFree"]
+        {
+            assert!(gives_memory(yes), "{yes}");
+        }
+        for no in [
+            "cuEventCreate",
+            "cuMemPoolCreate",
+            "cuThreadExchangeStreamCaptureMode",
+            "cuMemcpyDtoH_v2",
+            "cuStreamCreate",
+        ] {
+            assert!(!gives_memory(no), "{no}");
+        }
     }
 }

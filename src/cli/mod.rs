@@ -50,7 +50,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
     };
     done.unwrap_or_else(|e| {
-        say::line(&format!("{e:#}"));
+        say::line(&say::plain(&format!("{e:#}")));
         ExitCode::from(2)
     })
 }

@@ -23,7 +23,8 @@ pub fn find(flag: Option<&Path>) -> Result<PathBuf> {
     }
     let me = std::env::current_exe().context("finding this program's own folder")?;
     let folder = me.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY), folder.join("../lib/vramscope").join(LIBRARY)];
+    let places =
+        [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY), folder.join("../lib/vramscope").join(LIBRARY)];
     match places.iter().find(|p| p.is_file()) {
         Some(path) => Ok(path.canonicalize().unwrap_or_else(|_| path.clone())),
         None => {
@@ -44,7 +45,10 @@ pub fn plain_path(library: &Path, run_dir: &Path) -> Result<PathBuf> {
         return Ok(library.to_path_buf());
     }
     if splits(run_dir) {
-        bail!("{}: LD_PRELOAD cannot hold a path with spaces, colons or $; put the library elsewhere", library.display());
+        bail!(
+            "{}: LD_PRELOAD cannot hold a path with spaces, colons or $; put the library elsewhere",
+            library.display()
+        );
     }
     let link = run_dir.join(LIBRARY);
     std::os::unix::fs::symlink(library, &link).with_context(|| link.display().to_string())?;
@@ -82,7 +86,10 @@ mod tests {
     fn what_was_there_stays_and_sanitizers_come_first() {
         assert_eq!(v("", &[]), "/opt/libvramscope.so");
         assert_eq!(v("/x/libjemalloc.so", &[]), "/opt/libvramscope.so:/x/libjemalloc.so");
-        assert_eq!(v("/x/libjemalloc.so /y/libasan.so.8", &[]), "/y/libasan.so.8:/opt/libvramscope.so:/x/libjemalloc.so");
+        assert_eq!(
+            v("/x/libjemalloc.so /y/libasan.so.8", &[]),
+            "/y/libasan.so.8:/opt/libvramscope.so:/x/libjemalloc.so"
+        );
         assert_eq!(v("", &["libasan.so.8"]), "libasan.so.8:/opt/libvramscope.so");
         assert_eq!(v("/y/libasan.so.8", &["libasan.so.8"]), "/y/libasan.so.8:/opt/libvramscope.so");
         assert_eq!(v("/old/libvramscope.so:a.so", &[]), "/opt/libvramscope.so:a.so");
@@ -106,6 +113,9 @@ mod tests {
     #[test]
     fn a_given_library_must_be_there() {
         let e = find(Some(Path::new("/nowhere/libvramscope.so"))).unwrap_err();
-        assert_eq!(e.to_string(), "/nowhere/libvramscope.so (from --lib) is not there; give the path of libvramscope.so");
+        assert_eq!(
+            e.to_string(),
+            "/nowhere/libvramscope.so (from --lib) is not there; give the path of libvramscope.so"
+        );
     }
 }

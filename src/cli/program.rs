@@ -28,7 +28,9 @@ pub fn find(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Unrunnable> {
             Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => Err(refused(&path, "permission denied")),
             Err(_) => Err(not_found(format!("{shown}: no such file"))),
             Ok(m) if m.is_dir() => Err(refused(&path, "is a folder")),
-            Ok(m) if m.permissions().mode() & 0o111 == 0 => Err(refused(&path, "is not executable (chmod +x, or name its interpreter)")),
+            Ok(m) if m.permissions().mode() & 0o111 == 0 => {
+                Err(refused(&path, "is not executable (chmod +x, or name its interpreter)"))
+            }
             Ok(_) => Ok(path),
         };
     }
@@ -96,9 +98,18 @@ pub fn sanitizers(program: &Path) -> Vec<OsString> {
 
 /// Whether a library's file name is a sanitizer's.
 pub fn is_sanitizer(name: &str) -> bool {
-    ["libasan.", "libtsan.", "liblsan.", "libubsan.", "libhwasan.", "libclang_rt.asan", "libclang_rt.tsan", "libclang_rt.ubsan"]
-        .iter()
-        .any(|s| name.starts_with(s))
+    [
+        "libasan.",
+        "libtsan.",
+        "liblsan.",
+        "libubsan.",
+        "libhwasan.",
+        "libclang_rt.asan",
+        "libclang_rt.tsan",
+        "libclang_rt.ubsan",
+    ]
+    .iter()
+    .any(|s| name.starts_with(s))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use vramscope_core::trace::read::Reader;
 
 use super::say;
 use super::spool::{self, Outcome, SpoolFile};
-use crate::report::text::{bytes, plural};
+use crate::report::text::{bytes, count, plural};
 
 /// Finishes histories.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,8 @@ fn folder(path: &Path) -> Result<ExitCode> {
     let mut folders = vec![path.to_path_buf()];
     // Also the folders of runs in it.
     if let Ok(entries) = std::fs::read_dir(path) {
-        let run = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vramscope.")) && p.is_dir();
+        let run =
+            |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vramscope.")) && p.is_dir();
         folders.extend(entries.flatten().map(|e| e.path()).filter(run));
     }
     let mut found = false;
@@ -71,7 +72,9 @@ fn remove_run_dir(folder: &Path) {
 fn trace(path: &Path) -> Result<ExitCode> {
     let header = Reader::open(path).map(|r| r.header().clone());
     let spool = match &header {
-        Ok(h) if !h.spool.is_empty() => SpoolFile::read(Path::new(&h.spool)).ok().filter(|s| s.pid().ok() == Some(h.pid)),
+        Ok(h) if !h.spool.is_empty() => {
+            SpoolFile::read(Path::new(&h.spool)).ok().filter(|s| s.pid().ok() == Some(h.pid))
+        }
         // Killed before its first line was whole: only the spools' names help.
         Err(_) => by_trace(path),
         Ok(_) => None,
@@ -88,7 +91,9 @@ fn trace(path: &Path) -> Result<ExitCode> {
     let outcome = match spool.alive()? {
         true => Outcome::Alive(spool.pid()?),
         // The history may have been moved since.
-        false if spool.trace()? != std::path::absolute(path)? => Outcome::Finished(spool.finish_in(path, None, "recover")?),
+        false if spool.trace()? != std::path::absolute(path)? => {
+            Outcome::Finished(spool.finish_in(path, None, "recover")?)
+        }
         false => spool.finish(|_| None, "recover")?,
     };
     say::print(&format!("{}\n", told(path, &outcome)))?;
@@ -99,9 +104,11 @@ fn by_trace(path: &Path) -> Option<SpoolFile> {
     let path = std::path::absolute(path).ok()?;
     let shm = Path::new("/dev/shm");
     let runs = std::fs::read_dir(shm).ok()?.flatten().map(|e| e.path());
-    let runs = runs.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vramscope.")) && p.is_dir());
+    let runs =
+        runs.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vramscope.")) && p.is_dir());
     let folders = std::iter::once(shm.to_path_buf()).chain(runs);
-    let mut spools = folders.filter_map(|f| spool::in_folder(&f).ok()).flatten().filter_map(|f| SpoolFile::read(&f).ok());
+    let mut spools =
+        folders.filter_map(|f| spool::in_folder(&f).ok()).flatten().filter_map(|f| SpoolFile::read(&f).ok());
     spools.find(|s| s.trace().is_ok_and(|t| t == path))
 }
 
@@ -119,7 +126,7 @@ fn finished(r: &Recovered) -> String {
     if r.was_whole {
         return format!("{path}: is whole, {}", plural(r.footer.events, "event"));
     }
-    let mut text = format!("{path}: finished, {} added to {}", plural(r.events_added, "event"), super::super::report::text::count(r.events_before));
+    let mut text = format!("{path}: finished, {} added to {}", plural(r.events_added, "event"), count(r.events_before));
     if r.bytes_cut > 0 {
         text += &format!(", {} of a cut line taken away", bytes(r.bytes_cut));
     }
@@ -134,5 +141,54 @@ fn finished(r: &Recovered) -> String {
         "killed" => "; the program was killed",
         "stopped" => "; recording had ended early",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::spool::tests::{DEAD, unwritten};
+
+    #[test]
+    fn a_folder_and_then_the_trace_again() {
+        let outside = tempfile::tempdir().unwrap();
+        let run_dir = outside.path().join(format!("vramscope.{DEAD}.00000000"));
+        std::fs::create_dir(&run_dir).unwrap();
+        let (spool, in_run) = unwritten(&run_dir, DEAD);
+        let args = Args { path: outside.path().to_path_buf() };
+        run(&args).unwrap();
+        assert!(!spool.exists());
+        let first = std::fs::read(&in_run).unwrap();
+        run(&Args { path: in_run.clone() }).unwrap();
+        assert_eq!(std::fs::read(&in_run).unwrap(), first);
+    }
+
+    #[test]
+    fn what_cannot_be_recovered_is_said() {
+        let outside = tempfile::tempdir().unwrap();
+        let e = run(&Args { path: outside.path().join("none") }).unwrap_err();
+        assert!(format!("{e:#}").contains("none: No such file"), "{e:#}");
+        let empty = outside.path().join("empty.jsonl");
+        std::fs::write(&empty, "").unwrap();
+        let e = run(&Args { path: empty }).unwrap_err();
+        assert!(format!("{e:#}").contains("line 1"), "{e:#}");
+    }
+
+    #[test]
+    fn what_is_told() {
+        let mut r = Recovered {
+            path: "t.jsonl".into(),
+            events_before: 1200,
+            events_added: 1,
+            bytes_cut: 40,
+            ..Recovered::default()
+        };
+        r.footer.end = "killed".into();
+        r.footer.lost = 2;
+        assert_eq!(
+            finished(&r),
+            "t.jsonl: finished, 1 event added to 1,200, 40 B of a cut line taken away, 2 events lost; the program was killed"
+        );
+        assert_eq!(told(Path::new("spool.7.1"), &Outcome::Alive(7)), "spool.7.1: process 7 still runs, left alone");
     }
 }

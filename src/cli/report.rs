@@ -45,7 +45,8 @@ pub enum Color {
 impl Color {
     /// Colours for stdout.
     pub fn paint(self) -> Paint {
-        let dumb = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty()) || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
+        let dumb = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
+            || std::env::var_os("TERM").is_some_and(|t| t == "dumb");
         let on = match self {
             Color::Auto => !dumb && std::io::stdout().is_terminal(),
             Color::Always => true,
@@ -97,7 +98,10 @@ pub fn read(path: &Path) -> Result<History> {
     match with_spool(path, &spool) {
         Ok(mut whole) => {
             let more = whole.events.saturating_sub(history.events);
-            say::line(&format!("this history was never finished: {more} events come from {} (vramscope recover finishes it)", history.header.spool));
+            say::line(&format!(
+                "this history was never finished: {more} events come from {} (vramscope recover finishes it)",
+                history.header.spool
+            ));
             whole.path = path.to_path_buf();
             Ok(whole)
         }
@@ -126,4 +130,31 @@ fn finish_copy(path: &Path, spool: &SpoolFile, folder: &Path) -> Result<History>
     }
     let done = spool.finish_in(&copy, None, "report")?;
     History::read(&done.path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::spool::tests::{DEAD, unwritten};
+    use vramscope_core::trace::{FORMAT, Header, Line, VERSION, write};
+
+    #[test]
+    fn an_unfinished_history_is_read_with_its_spool_and_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (spool, trace) = unwritten(folder.path(), DEAD);
+        let header = Header {
+            format: FORMAT.into(),
+            version: VERSION,
+            pid: DEAD,
+            spool: spool.display().to_string(),
+            ..Header::default()
+        };
+        let mut text = Vec::new();
+        write::line(&mut text, &Line::Header(header));
+        std::fs::write(&trace, &text).unwrap();
+        let history = read(&trace).unwrap();
+        assert_eq!((history.events, history.path.as_path()), (5, trace.as_path()));
+        assert_eq!(std::fs::read(&trace).unwrap(), text);
+        assert!(spool.exists());
+    }
 }

@@ -169,10 +169,16 @@ fn report(finished: &Finished, program: &Path, args: &Args) {
             say::line(&format!("---- {} (process {})", text::clean(history.program()), history.header.pid));
         }
         say::raw(summary::text(history).as_bytes());
+        incomplete(history);
     }
     for history in histories.iter().skip(SUMMED_UP) {
         let peak = text::bytes(history.state.peak.totals.active());
-        say::line(&format!("{} (process {}): peak {peak}, {}", text::clean(history.program()), history.header.pid, history.path.display()));
+        say::line(&format!(
+            "{} (process {}): peak {peak}, {}",
+            text::clean(history.program()),
+            history.header.pid,
+            history.path.display()
+        ));
     }
     for stream in &finished.streams {
         say::line(&format!("the history went to {}", stream.display()));
@@ -182,6 +188,22 @@ fn report(finished: &Finished, program: &Path, args: &Args) {
     }
     if histories.is_empty() && finished.streams.is_empty() && finished.messages.is_empty() {
         say::line(&nothing(finished, program, args));
+    }
+}
+
+/// Says what a history lacks.
+fn incomplete(history: &History) {
+    if let Some(damage) = &history.damage {
+        say::line(damage);
+    }
+    let footer = history.footer.as_ref();
+    let lost = footer.map_or(0, |f| f.lost);
+    if lost > 0 {
+        say::line(&format!("{} lost: the numbers above may be off by them", text::plural(lost, "event")));
+    }
+    if footer.is_some_and(|f| f.end == "stopped") {
+        let why = history.notes.last().map_or("see the report", |n| n.message.as_str());
+        say::line(&format!("recording ended early: {}", text::clean(why)));
     }
 }
 

@@ -8,6 +8,16 @@ pub fn line(text: &str) {
     let _ = writeln!(stderr, "vramscope: {text}");
 }
 
+/// A message without the ` (os error 2)` that Rust adds to what the system says.
+pub fn plain(message: &str) -> String {
+    let mut text = message.to_string();
+    while let Some(start) = text.find(" (os error ") {
+        let end = text[start..].find(')').map_or(text.len(), |i| start + i + 1);
+        text.replace_range(start..end, "");
+    }
+    text
+}
+
 /// Text on stderr as it is.
 pub fn raw(text: &[u8]) {
     let _ = std::io::stderr().lock().write_all(text);
@@ -19,5 +29,14 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(anyhow::anyhow!("stdout: {e}")),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn messages_for_people() {
+        assert_eq!(super::plain("a: No such file or directory (os error 2)"), "a: No such file or directory");
+        assert_eq!(super::plain("x (os error 13); y"), "x; y");
     }
 }

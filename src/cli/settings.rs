@@ -150,7 +150,11 @@ pub enum Size {
 /// Reads `4096`, `512MiB`, `512M` (1024-based), `512MB` (1000-based) or, where allowed, `10%`.
 pub fn parse_size(text: &str, percent: bool) -> Result<Size, String> {
     let wrong = || {
-        let allowed = if percent { "bytes, a size like 512MiB or 2GiB, or a part like 10%" } else { "bytes, or a size like 512MiB or 2GiB" };
+        let allowed = if percent {
+            "bytes, a size like 512MiB or 2GiB, or a part like 10%"
+        } else {
+            "bytes, or a size like 512MiB or 2GiB"
+        };
         format!("'{text}' is no size; allowed: {allowed}")
     };
     let t = text.trim();
@@ -176,7 +180,11 @@ pub fn parse_size(text: &str, percent: bool) -> Result<Size, String> {
     };
     let bytes = number * scale as f64;
     // Above 2^53 a history could not hold it, and no device has it.
-    if (scale == 1 && number.fract() != 0.0) || bytes > (1u64 << 53) as f64 { Err(wrong()) } else { Ok(Size::Bytes(bytes as u64)) }
+    if (scale == 1 && number.fract() != 0.0) || bytes > (1u64 << 53) as f64 {
+        Err(wrong())
+    } else {
+        Ok(Size::Bytes(bytes as u64))
+    }
 }
 
 impl Setting {

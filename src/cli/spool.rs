@@ -146,8 +146,82 @@ fn read_words(path: &Path) -> io::Result<Vec<AtomicU64>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use vramscope_core::event::{Event, EventKind, Memory};
+    use vramscope_core::record::{ClockKind, Setup};
+    use vramscope_core::trace::{FORMAT, Header, VERSION};
+
+    /// No process has such a number.
+    pub(crate) const DEAD: u32 = 999_999_999;
+
+    /// A spool in this folder, of a process that recorded 5 allocations of 1 MiB and wrote none of them: (spool, trace).
+    pub(crate) fn unwritten(folder: &Path, pid: u32) -> (PathBuf, PathBuf) {
+        let path = folder.join(format!("spool.{pid}.1"));
+        let trace = folder.join(format!("trace-{pid}.jsonl"));
+        let words: Vec<AtomicU64> = (0..Spool::size_in_words(2, 64)).map(|_| AtomicU64::new(0)).collect();
+        let setup = Setup {
+            rings: 2,
+            slots: 64,
+            usable_rings: 2,
+            pid,
+            start_time: started(pid).unwrap_or(0),
+            clock: ClockKind::Monotonic,
+            ticks_per_second: 0,
+            zero_raw: 0,
+            zero_ns: 0,
+        };
+        let spool = Spool::format(&words, &setup).unwrap();
+        let header = Header {
+            format: FORMAT.into(),
+            version: VERSION,
+            pid,
+            spool: path.display().to_string(),
+            ..Header::default()
+        };
+        spool.set_header(&header);
+        assert!(spool.set_path(trace.as_os_str().as_bytes()));
+        let mut ring = spool.claim_ring(1, b"main").unwrap();
+        for id in 1..=5 {
+            let event = Event {
+                kind: EventKind::Alloc,
+                memory: Memory::Device,
+                id,
+                time: id * 1000,
+                bytes: 1 << 20,
+                ..Event::default()
+            };
+            assert!(matches!(ring.push(&event), vramscope_core::record::Pushed::Yes));
+        }
+        let bytes: Vec<u8> =
+            words.iter().flat_map(|w| w.load(std::sync::atomic::Ordering::Relaxed).to_le_bytes()).collect();
+        std::fs::write(&path, bytes).unwrap();
+        (path, trace)
+    }
+
+    #[test]
+    fn the_events_of_a_killed_process_come_into_its_history() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, trace) = unwritten(folder.path(), DEAD);
+        let spool = SpoolFile::read(&path).unwrap();
+        let Outcome::Finished(done) = spool.finish(|p| (p == DEAD).then_some(137), "launcher").unwrap() else {
+            panic!("it is dead");
+        };
+        assert_eq!((done.path.as_path(), done.events_added, done.footer.status), (trace.as_path(), 5, Some(137)));
+        assert_eq!(done.footer.end, "killed");
+        assert!(!path.exists());
+        let history = crate::report::History::read(&trace).unwrap();
+        assert_eq!((history.events, history.state.now.active()), (5, 5 << 20));
+    }
+
+    #[test]
+    fn a_living_process_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, trace) = unwritten(folder.path(), std::process::id());
+        let spool = SpoolFile::read(&path).unwrap();
+        assert!(matches!(spool.finish(|_| None, "recover").unwrap(), Outcome::Alive(p) if p == std::process::id()));
+        assert!(path.exists() && !trace.exists());
+    }
 
     #[test]
     fn processes_live_or_not() {
@@ -165,7 +239,8 @@ mod tests {
         for name in ["spool.12.0", "vramscope-spool.13.99", "spool.x.1", "other", "libvramscope.so"] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
-        let names: Vec<_> = in_folder(folder.path()).unwrap().iter().map(|p| p.file_name().unwrap().to_owned()).collect();
+        let names: Vec<_> =
+            in_folder(folder.path()).unwrap().iter().map(|p| p.file_name().unwrap().to_owned()).collect();
         assert_eq!(names, ["spool.12.0", "vramscope-spool.13.99"]);
     }
 

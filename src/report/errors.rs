@@ -108,7 +108,10 @@ pub fn section(page: &mut Page, history: &History) {
         page.line(&format!("  {} refused by the driver: {}", plural(*n, "free"), codes::name(*code)));
     }
     if footer.lost > 0 {
-        let text = format!("  {} lost: a thread was faster than the recorder; sums and lists may be off by them", plural(footer.lost, "event"));
+        let text = format!(
+            "  {} lost: a thread was faster than the recorder; sums and lists may be off by them",
+            plural(footer.lost, "event")
+        );
         page.line(&page.paint.red(&text));
     }
     if footer.stacks_refused > 0 {
@@ -134,7 +137,12 @@ fn failed(page: &mut Page, history: &History) {
         page.line(&page.paint.red(&what));
         let size = if f.count == 1 { bytes(f.largest) } else { format!("at most {}", bytes(f.largest)) };
         let (active, inactive) = f.held;
-        page.line(&format!("        asked for {size}, first at {}, with {} active and {} inactive", time(f.first), bytes(active), bytes(inactive)));
+        page.line(&format!(
+            "        asked for {size}, first at {}, with {} active and {} inactive",
+            time(f.first),
+            bytes(active),
+            bytes(inactive)
+        ));
         let shown = frames::shown(history, &page.names, *stack);
         stacks::stack(page, &shown);
     }
@@ -153,7 +161,7 @@ fn bad_frees(page: &mut Page, history: &History) {
         let e = &b.event;
         let what = match (e.id, b.alloc) {
             (0, _) => format!("  free of 0x{:x}, which is no live allocation", e.address),
-            (_, Some(a)) => format!("  double free of 0x{:x} ({})", a.address, bytes(a.bytes)),
+            (_, Some(a)) => format!("  double free of 0x{:x} ({})", e.address, bytes(a.bytes)),
             (_, None) => format!("  double free of 0x{:x}", e.address),
         };
         page.line(&page.paint.red(&format!("{what}, at {}", time(e.time))));

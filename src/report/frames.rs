@@ -23,6 +23,7 @@ struct Entry {
     place: String,
     offset: u64,
     guessed: bool,
+    inlined: bool,
 }
 
 /// The frames to show of a stack, innermost first. Its addresses must have been resolved.
@@ -30,7 +31,7 @@ pub fn shown(history: &History, names: &Names, stack: u32) -> Vec<Shown> {
     let Some(frames) = history.stacks.get(&stack) else { return Vec::new() };
     let entries: Vec<Entry> = frames.iter().flat_map(|f| entries(history, names, f)).collect();
     let from = entries.iter().position(|e| !plumbing(e)).unwrap_or(entries.len());
-    let to = entries.iter().rposition(|e| !start(e)).map_or(entries.len(), |i| i + 1).max(from);
+    let to = entries.iter().skip(from).position(start).map_or(entries.len(), |i| from + i);
     // A stack of nothing but plumbing is still better shown than not.
     let kept = if from == to { &entries[..] } else { &entries[from..to] };
     join(kept)
@@ -51,14 +52,14 @@ fn entries(history: &History, names: &Names, frame: &At) -> Vec<Entry> {
         At::Native(module, offset, guessed) => (*module, *offset, *guessed),
         At::Other(text) => {
             let (module, place) = (String::new(), String::new());
-            return vec![Entry { module, function: clean(text), place, offset: 0, guessed: false }];
+            return vec![Entry { module, function: clean(text), place, offset: 0, guessed: false, inlined: false }];
         }
     };
     let path = history.modules.get(&number).map_or("", |m: &Module| m.path.as_str());
     let module = clean(file_name(path));
     let found = names.at(number, offset);
     if found.is_empty() {
-        return vec![Entry { module, function: String::new(), place: String::new(), offset, guessed }];
+        return vec![Entry { module, function: String::new(), place: String::new(), offset, guessed, inlined: false }];
     }
     let entry = |n: &crate::symbols::Name| Entry {
         module: module.clone(),
@@ -66,6 +67,7 @@ fn entries(history: &History, names: &Names, frame: &At) -> Vec<Entry> {
         place: place(&n.file, n.line, &history.header.directory),
         offset,
         guessed,
+        inlined: n.inlined,
     };
     found.iter().map(entry).collect()
 }
@@ -98,15 +100,14 @@ fn plumbing(e: &Entry) -> bool {
     MODULES.iter().any(|m| e.module.starts_with(m)) || FUNCTIONS.iter().any(|f| function.starts_with(f))
 }
 
-/// What called `main`, or a thread's function.
+/// What called `main`, or a thread's function: from there on, nothing is the program's.
 fn start(e: &Entry) -> bool {
-    const FUNCTIONS: [&str; 9] = [
-        "_start", "__libc_start_main", "__libc_start_call_main", "clone", "__clone", "clone3", "__clone3", "start_thread", "__libc_start_main_impl",
-    ];
+    const C: [&str; 6] = ["_start", "__libc_start_main", "__libc_start_call_main", "clone", "clone3", "start_thread"];
+    const ANY: [&str; 4] =
+        ["__libc_start_main_", "__clone", "std::rt::lang_start", "std::sys::backtrace::__rust_begin"];
     let function = e.function.split('@').next().unwrap_or_default();
     let loader = e.function.is_empty() && (e.module.starts_with("libc.so") || e.module.starts_with("libpthread.so"));
-    let rust = ["std::rt::", "std::sys::backtrace::__rust_begin_short_backtrace", "std::panicking::", "std::panic::"];
-    FUNCTIONS.contains(&function) || loader || rust.iter().any(|r| e.function.starts_with(r))
+    C.contains(&function) || loader || ANY.iter().any(|s| function.starts_with(s))
 }
 
 /// Frames as lines; runs without names in one module become one line.
@@ -115,7 +116,11 @@ fn join(entries: &[Entry]) -> Vec<Shown> {
     let mut i = 0;
     while i < entries.len() {
         let e = &entries[i];
-        let mark = if e.guessed { " (guessed)" } else { "" };
+        let mark = match (e.guessed, e.inlined) {
+            (true, _) => " (guessed)",
+            (false, true) => " (inlined)",
+            (false, false) => "",
+        };
         if e.function.is_empty() {
             let same = |n: &&Entry| n.function.is_empty() && n.module == e.module;
             let run = entries[i..].iter().take_while(same).count();
@@ -186,7 +191,8 @@ mod tests {
     #[test]
     fn a_line_fits() {
         let frame = Shown {
-            what: "void at::native::vectorized<4, at::native::Fill<float>, std::array<char*, 1ul>>(int, Fill<float>)".into(),
+            what: "void at::native::vectorized<4, at::native::Fill<float>, std::array<char*, 1ul>>(int, Fill<float>)"
+                .into(),
             place: "a/very/long/folder/that/goes/on/and/on/kernel.cuh:123".into(),
         };
         for width in [40, 60, 92] {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::trace::read::Reader;
 use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Note};
@@ -59,7 +59,7 @@ pub struct History {
 impl History {
     /// Reads a history as far as it can be read.
     pub fn read(path: &Path) -> Result<History> {
-        let mut reader = Reader::open(path)?;
+        let mut reader = open(path)?;
         let mut history = History::of_lines(&mut reader);
         history.path = path.to_path_buf();
         history.damage = reader.damage().map(ToString::to_string);
@@ -136,9 +136,14 @@ impl History {
 /// The allocation and first free of some ids.
 pub type Lives = HashMap<u64, (Option<Event>, Option<Event>)>;
 
+/// Opens a history. The error says everything in one line; its source would say part of it again.
+fn open(path: &Path) -> Result<Reader> {
+    Reader::open(path).map_err(|e| anyhow!("{e}"))
+}
+
 fn find(path: &Path, ids: &HashSet<u64>) -> Result<Lives> {
     let mut found = Lives::new();
-    for line in Reader::open(path)? {
+    for line in open(path)? {
         let Line::Event(_, e) = line else { continue };
         if !ids.contains(&e.id) {
             continue;

@@ -41,7 +41,11 @@ pub fn section(page: &mut Page, history: &History) {
     } else {
         let mut text = format!("{} in {}", bytes(sum.device.requested), plural(sum.device.count, "allocation"));
         if sum.host.count > 0 {
-            text += &format!(" on the device, {} in {} of host memory", bytes(sum.host.requested), plural(sum.host.count, "allocation"));
+            text += &format!(
+                " on the device, {} in {} of host memory",
+                bytes(sum.host.requested),
+                plural(sum.host.count, "allocation")
+            );
         }
         let ended = history.footer.as_ref().map_or("", |f| f.end.as_str());
         if ended != "exit" {
@@ -50,10 +54,19 @@ pub fn section(page: &mut Page, history: &History) {
         page.line(&format!("  {text}"));
     }
     if sum.reset.count > 0 {
-        page.line(&format!("  {} in {} were freed by their context's end (no leak)", bytes(sum.reset.requested), plural(sum.reset.count, "allocation")));
+        page.line(&format!(
+            "  {} in {} were freed by their context's end (no leak)",
+            bytes(sum.reset.requested),
+            plural(sum.reset.count, "allocation")
+        ));
     }
-    let live: Vec<(&Group, Tally)> =
-        history.state.groups().iter().filter(|g| g.now.count > 0 && g.layer() != Layer::Imported).map(|g| (g, g.now)).collect();
+    let live: Vec<(&Group, Tally)> = history
+        .state
+        .groups()
+        .iter()
+        .filter(|g| g.now.count > 0 && g.layer() != Layer::Imported)
+        .map(|g| (g, g.now))
+        .collect();
     let (entries, rest) = stacks::entries(page, history, live, By::Requested);
     stacks::list(page, &entries, rest, By::Requested, sum.device.requested + sum.host.requested);
 }

@@ -139,3 +139,80 @@ fn symbols(page: &mut Page) {
         page.line(&format!("  {}", clip(&clean(&note), WIDTH - 2)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{named, sample};
+    use super::*;
+
+    /// The report of the sample, as read back from a file, with names for its addresses.
+    fn report(paint: Paint) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vramscope-program-4242.jsonl");
+        let mut text = Vec::new();
+        for line in &sample().lines {
+            vramscope_core::trace::write::line(&mut text, line);
+        }
+        std::fs::write(&path, text).unwrap();
+        let history = History::read(&path).unwrap();
+        let mut page = Page::new(paint, &[], 10);
+        for (offset, function, line) in [
+            (0x1000, "Model::load(std::string const&)", 31),
+            (0x1100, "forward(Batch const&)", 88),
+            (0x1200, "Linear::run()", 12),
+            (0x1300, "allreduce()", 55),
+            (0x2000, "main", 120),
+        ] {
+            page.names.insert(1, offset, vec![named(function, "/work/src/model.cu", line)]);
+        }
+        write(&mut page, &history);
+        page.out
+    }
+
+    #[test]
+    fn the_sample_answers_every_question_within_the_screen() {
+        let text = report(Paint::default());
+        println!("{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= WIDTH && line.is_ascii() && line.trim_end() == line, "{line:?}");
+        }
+        for part in [
+            "PEAK  829 MiB active at 33.0 ms",
+            "HOLDERS",
+            "Model::load(std::string const&)",
+            "src/model.cu:31",
+            "NEVER FREED",
+            "OUTSIDE THE POOL",
+            "libnccl.so.2",
+            "200 (93.0 %) of 215 requests",
+            "CUDA_ERROR_OUT_OF_MEMORY (2)",
+            "double free of",
+            "freed before",
+            "libcublasLt.so.13+0x10",
+        ] {
+            assert!(text.contains(part), "{part} is missing");
+        }
+    }
+
+    #[test]
+    fn colour_is_only_added() {
+        let plain = report(Paint::default());
+        let mut text = report(Paint { on: true });
+        for code in ["0", "1", "2", "31"] {
+            text = text.replace(&format!("\x1b[{code}m"), "");
+        }
+        assert_eq!(text, plain);
+    }
+
+    #[test]
+    fn rows_go_on_below_their_text() {
+        let mut page = Page::new(Paint::default(), &[], 10);
+        page.row("name", &"word ".repeat(30));
+        let lines: Vec<&str> = page.out.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(
+            lines[0].starts_with("  name                  word")
+                && lines[1].starts_with("                        word")
+        );
+    }
+}

@@ -58,7 +58,11 @@ pub fn section(page: &mut Page, history: &History) {
         return;
     }
     page.heading("OUTSIDE THE POOL, by the library that called");
-    page.line(&page.paint.dim(&format!("  {:<34} {:<24} {:>9} {:>9} {:>12}", "library", "kind", "at peak", "at end", "allocations")));
+    page.line(
+        &page
+            .paint
+            .dim(&format!("  {:<34} {:<24} {:>9} {:>9} {:>12}", "library", "kind", "at peak", "at end", "allocations")),
+    );
     for o in owners.iter().take(page.top) {
         let name = if o.caller == 0 { "(unknown)" } else { history.module_name(o.caller) };
         let kind = match (o.layer, o.source) {

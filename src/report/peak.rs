@@ -16,13 +16,16 @@ pub fn section(page: &mut Page, history: &History) {
     layers(page, &peak.totals);
     if state.devices.len() > 1 {
         for (device, totals) in &peak.devices {
-            page.row(&format!("GPU {device}"), &format!("{:>9} active, {} reserved", bytes(totals.active()), bytes(totals.reserved())));
+            page.row(
+                &format!("GPU {device}"),
+                &format!("{:>9} active, {} reserved", bytes(totals.active()), bytes(totals.reserved())),
+            );
         }
     }
     let same = if reserved.time == peak.time { String::new() } else { format!(" at {}", time(reserved.time)) };
     page.row("most reserved", &format!("{:>9}{same}", bytes(reserved.totals.reserved())));
-    for (device, (before, last)) in &state.samples {
-        device_row(page, *device, before.as_ref().filter(|s| s.total > 0).unwrap_or(last));
+    for (device, sample) in &state.samples {
+        device_row(page, *device, sample);
     }
 }
 

@@ -111,7 +111,8 @@ impl PoolWork {
     /// What the driver calls that the pool avoided would have taken.
     pub fn avoided(&self, sizes: &Sizes) -> Avoided {
         let c = self.counters().unwrap_or_default();
-        let mean = |ns: u64, calls: u64, times: u64| (calls > 0).then(|| (ns as f64 / calls as f64 * times as f64) as u64);
+        let mean =
+            |ns: u64, calls: u64, times: u64| (calls > 0).then(|| (ns as f64 / calls as f64 * times as f64) as u64);
         let allocations = sizes.avoided().or_else(|| mean(c.driver_alloc_ns, c.driver_allocs, self.hits()));
         let frees = if self.kept() == 0 { Some(0) } else { mean(c.driver_free_ns, c.driver_frees, self.kept()) };
         Avoided { allocations, frees }
@@ -155,7 +156,7 @@ pub fn section(page: &mut Page, history: &History) {
         rows.push(("new from driver".into(), of_all(misses)));
     }
     let why = [
-        (Source::Driver, "not pooled"),
+        (Source::Driver, "of a kind that is only recorded"),
         (Source::Capture, "a stream was capturing"),
         (Source::Hoarder, "the caller keeps a cache of its own"),
         (Source::Large, "a quarter of the device or more"),
@@ -201,12 +202,18 @@ pub fn section(page: &mut Page, history: &History) {
             ),
         ));
         if work.free_took > 0 {
-            rows.push(("".into(), format!("{} in barriers and waits, {} each", time(work.free_took), time(work.free_took / kept))));
+            rows.push((
+                "".into(),
+                format!("{} in barriers and waits, {} each", time(work.free_took), time(work.free_took / kept)),
+            ));
         }
     }
     let refused = counters.as_ref().map_or(0, |c| c.barriers_refused);
     if refused > 0 {
-        rows.push(("no barrier".into(), format!("{} (capture, callback, old driver or error): the driver freed", super::text::count(refused))));
+        rows.push((
+            "no barrier".into(),
+            format!("{} (capture, callback, old driver or error): the driver freed", super::text::count(refused)),
+        ));
     }
     for (code, (times, amount)) in &work.trims {
         let why = match u8::try_from(*code).ok().and_then(TrimWhy::from_number) {
@@ -237,7 +244,15 @@ mod tests {
 
     #[test]
     fn counters_come_in_pages_and_events_may_know_more() {
-        let c = Counters { requests: 10, hits_exact: 5, hits_near: 2, driver_alloc_ns: 900, driver_allocs: 3, failures: 1, ..Counters::default() };
+        let c = Counters {
+            requests: 10,
+            hits_exact: 5,
+            hits_near: 2,
+            driver_alloc_ns: 900,
+            driver_allocs: 3,
+            failures: 1,
+            ..Counters::default()
+        };
         let array = c.to_array();
         let mut work = PoolWork::default();
         for (page, values) in array.chunks(PER_EVENT).enumerate() {
@@ -256,7 +271,12 @@ mod tests {
         assert_eq!(work.counters(), Some(c));
         assert_eq!((work.hits(), work.allocations()), (7, 9));
         for _ in 0..12 {
-            work.play(&Event { kind: EventKind::Alloc, memory: Memory::Device, how: Source::Hit as u8, ..Event::default() });
+            work.play(&Event {
+                kind: EventKind::Alloc,
+                memory: Memory::Device,
+                how: Source::Hit as u8,
+                ..Event::default()
+            });
         }
         assert_eq!((work.hits(), work.allocations()), (12, 12));
         assert_eq!(work.avoided(&Sizes { buckets: only_hits() }), Avoided { allocations: Some(3600), frees: Some(0) });
@@ -271,7 +291,12 @@ mod tests {
     #[test]
     fn frees_that_were_never_timed_are_not_guessed() {
         let mut work = PoolWork::default();
-        work.play(&Event { kind: EventKind::Free, how: FreeHow::CachedDevice as u8, extra: [0, 0, 700], ..Event::default() });
+        work.play(&Event {
+            kind: EventKind::Free,
+            how: FreeHow::CachedDevice as u8,
+            extra: [0, 0, 700],
+            ..Event::default()
+        });
         assert_eq!(work.avoided(&Sizes::default()), Avoided { allocations: Some(0), frees: None });
         assert_eq!((work.kept(), work.device_barriers(), work.host_barriers(), work.free_took), (1, 1, 0, 700));
     }

@@ -72,21 +72,18 @@ fn bucket(n: u64) -> usize {
 /// Writes the section.
 pub fn section(page: &mut Page, history: &History) {
     let buckets = &history.sizes.buckets;
-    let shown: Vec<usize> = (0..buckets.len()).filter(|i| buckets[*i].count > 0).collect();
-    let (Some(&first), Some(&last)) = (shown.first(), shown.last()) else { return };
+    let most = buckets.iter().map(|b| b.count).max().unwrap_or(0);
+    if most == 0 {
+        return;
+    }
     page.heading("SIZES of device allocations");
-    let most = shown.iter().map(|i| buckets[*i].count).max().unwrap_or(1);
     page.line(&page.paint.dim(&format!(
-        "  {:>10}  {:>11}  {:>9}  {:>9}  {:>10}  ",
+        "  {:>10}  {:>11}  {:>9}  {:>9}  {:>10}",
         "up to", "allocations", "bytes", "from pool", "driver"
     )));
-    for i in first..=last {
-        let b = buckets[i];
-        if b.count == 0 {
-            continue;
-        }
+    for (i, b) in buckets.iter().enumerate().filter(|(_, b)| b.count > 0) {
         let hits = if b.hits == 0 { "-".to_string() } else { percent(b.hits, b.count) };
-        let driver = if b.timed == 0 { "-".to_string() } else { time(b.took / b.timed) };
+        let driver = b.took.checked_div(b.timed).map_or("-".to_string(), time);
         let bar = "#".repeat((b.count * 36).div_ceil(most) as usize);
         page.line(&format!(
             "  {:>10}  {:>11}  {:>9}  {:>9}  {:>10}  {bar}",
@@ -97,7 +94,7 @@ pub fn section(page: &mut Page, history: &History) {
             driver
         ));
     }
-    if shown.iter().any(|i| buckets[*i].timed > 0) {
+    if buckets.iter().any(|b| b.timed > 0) {
         page.line(&page.paint.dim("  driver: mean time of the driver calls for one allocation of that size"));
     }
 }
@@ -107,7 +104,14 @@ mod tests {
     use super::*;
 
     fn alloc(bytes: u64, how: Source, took: u64) -> Event {
-        Event { kind: EventKind::Alloc, memory: Memory::Device, bytes, how: how as u8, extra: [0, 0, took], ..Event::default() }
+        Event {
+            kind: EventKind::Alloc,
+            memory: Memory::Device,
+            bytes,
+            how: how as u8,
+            extra: [0, 0, took],
+            ..Event::default()
+        }
     }
 
     #[test]

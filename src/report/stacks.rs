@@ -96,7 +96,12 @@ pub fn list(page: &mut Page, entries: &[Entry], mut rest: Tally, by: By, whole: 
     }
     if rest.count > 0 {
         let stacks = if more > 0 { plural(more as u64, "more stack") } else { "smaller stacks".to_string() };
-        page.line(&format!("     {:>9}  {:>7}   {} in {stacks}", bytes(by.of(rest)), percent(by.of(rest), whole), plural(rest.count, "allocation")));
+        page.line(&format!(
+            "     {:>9}  {:>7}   {} in {stacks}",
+            bytes(by.of(rest)),
+            percent(by.of(rest), whole),
+            plural(rest.count, "allocation")
+        ));
     }
 }
 

@@ -90,7 +90,14 @@ impl Script {
     /// An allocation by the pool with a new segment: (allocation, segment).
     pub fn miss(&mut self, bytes: u64, block: u64, stack: u32) -> (u64, u64) {
         let segment = self.id();
-        self.event(Event { kind: EventKind::SegmentAlloc, memory: Memory::Device, id: segment, bytes: block, context: 1, ..Event::default() });
+        self.event(Event {
+            kind: EventKind::SegmentAlloc,
+            memory: Memory::Device,
+            id: segment,
+            bytes: block,
+            context: 1,
+            ..Event::default()
+        });
         (self.pooled(Source::Miss, bytes, block, stack, segment), segment)
     }
 
@@ -117,12 +124,26 @@ impl Script {
 
     pub fn free(&mut self, id: u64, how: FreeHow) {
         let took = if how == FreeHow::CachedDevice { 900 } else { 0 };
-        self.event(Event { kind: EventKind::Free, api: Api::CudaFree, how: how as u8, id, extra: [0, 0, took], ..Event::default() });
+        self.event(Event {
+            kind: EventKind::Free,
+            api: Api::CudaFree,
+            how: how as u8,
+            id,
+            extra: [0, 0, took],
+            ..Event::default()
+        });
     }
 
     pub fn footer(&mut self, end: &str) {
         let events = self.lines.iter().filter(|l| matches!(l, Line::Event(..))).count() as u64;
-        let footer = Footer { time: self.time, events, end: end.into(), status: Some(0), by: "launcher".into(), ..Footer::default() };
+        let footer = Footer {
+            time: self.time,
+            events,
+            end: end.into(),
+            status: Some(0),
+            by: "launcher".into(),
+            ..Footer::default()
+        };
         self.lines.push(Line::Footer(footer));
     }
 
@@ -160,8 +181,22 @@ pub fn sample() -> Script {
     }
     s.event(Event { kind: EventKind::Sample, bytes: 138 << 30, block: 139 << 30, context: 1, ..Event::default() });
     s.free(workspace, FreeHow::CachedDevice);
-    s.event(Event { kind: EventKind::AllocFailed, api: Api::CudaMalloc, code: 2, bytes: 200 << 30, stack: weights, ..Event::default() });
-    s.event(Event { kind: EventKind::BadFree, api: Api::CudaFree, id: first, address: 0x7f00_0000_0000, stack: step, ..Event::default() });
+    s.event(Event {
+        kind: EventKind::AllocFailed,
+        api: Api::CudaMalloc,
+        code: 2,
+        bytes: 200 << 30,
+        stack: weights,
+        ..Event::default()
+    });
+    s.event(Event {
+        kind: EventKind::BadFree,
+        api: Api::CudaFree,
+        id: first,
+        address: 0x7f00_0000_0000,
+        stack: step,
+        ..Event::default()
+    });
     s.event(Event { kind: EventKind::Exit, ..Event::default() });
     s.footer("exit");
     s

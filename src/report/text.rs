@@ -28,7 +28,7 @@ pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(c);
@@ -73,7 +73,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     match p {
         _ if part == 0 => "0 %".to_string(),
         _ if part == whole => "100 %".to_string(),
-        _ if p >= 99.95 && p < 100.0 => ">99.9 %".to_string(),
+        _ if p >= 99.95 => ">99.9 %".to_string(),
         _ if p < 0.05 => "<0.1 %".to_string(),
         _ => format!("{p:.1} %"),
     }

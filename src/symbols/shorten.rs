@@ -27,8 +27,17 @@ fn fits(name: &str, width: usize) -> bool {
 /// names, `(anonymous namespace)` is a part of one, and `<T as Trait>::f` begins with what it is about.
 fn collapse(name: &str, open: char, close: char, with: &str) -> String {
     const NAMES: [&str; 11] = [
-        "operator<<=", "operator>>=", "operator<=>", "operator<<", "operator>>", "operator->*", "operator->", "operator<=",
-        "operator>=", "operator()", "(anonymous namespace)",
+        "operator<<=",
+        "operator>>=",
+        "operator<=>",
+        "operator<<",
+        "operator>>",
+        "operator->*",
+        "operator->",
+        "operator<=",
+        "operator>=",
+        "operator()",
+        "(anonymous namespace)",
     ];
     let mut out = String::with_capacity(name.len());
     let mut depth = 0usize;
@@ -36,7 +45,9 @@ fn collapse(name: &str, open: char, close: char, with: &str) -> String {
     while let Some(c) = rest.chars().next() {
         let word = NAMES.iter().find(|n| rest.starts_with(**n)).copied().or_else(|| {
             // `operator<` only where no template arguments of a conversion operator follow; `operator>` likewise.
-            ["operator<", "operator>"].into_iter().find(|n| rest.starts_with(*n) && !rest[n.len()..].starts_with(char::is_alphabetic))
+            ["operator<", "operator>"]
+                .into_iter()
+                .find(|n| rest.starts_with(*n) && !rest[n.len()..].starts_with(char::is_alphabetic))
         });
         let step = word.map_or(c.len_utf8(), str::len);
         if word.is_none() && c == open {
@@ -44,7 +55,11 @@ fn collapse(name: &str, open: char, close: char, with: &str) -> String {
             if depth == 1 {
                 out.push_str(with);
             }
-        } else if word.is_none() && c == close && depth > 0 && !(c == '>' && name[..name.len() - rest.len()].ends_with('-')) {
+        } else if word.is_none()
+            && c == close
+            && depth > 0
+            && !(c == '>' && name[..name.len() - rest.len()].ends_with('-'))
+        {
             depth -= 1;
         } else if depth == 0 {
             out.push_str(&rest[..step]);

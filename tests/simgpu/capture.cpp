@@ -61,6 +61,19 @@ static void leave(Capture* c) {
   captures.erase(c); // the object stays: events may still point at it
 }
 
+static void disown(Graph* graph);
+void abandon(Stream* s) {
+  Capture* c = s->capture;
+  if (!c) return;
+  invalidate(c);
+  if (c->origin != s) {
+    c->streams.erase(s);
+  } else { // nobody can end it any more
+    leave(c);
+    disown(c->graph);
+  }
+}
+
 static void disown(Graph* graph) {
   if (--graph->owners) return;
   for (Allocation* a : graph->memory) {
@@ -257,6 +270,8 @@ static CUresult instantiate(const char* name, CUgraphExec* out, CUgraph handle) 
 API CUresult cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long) { return instantiate("cuGraphInstantiateWithFlags", out, graph); }
 API CUresult cuGraphInstantiate_v2(CUgraphExec* out, CUgraph graph, CUgraphNode*, char*, size_t) { return instantiate("cuGraphInstantiate_v2", out, graph); }
 API CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, CUgraphNode*, char*, size_t) { return instantiate("cuGraphInstantiate", out, graph); }
+struct InstantiateParams { uint64_t flags; CUstream upload; CUgraphNode error_node; int result; };
+BOTH(cuGraphInstantiateWithParams, (CUgraphExec* out, CUgraph graph, InstantiateParams* params), ((void)per_thread, params ? (params->result = 0, instantiate(fn, out, graph)) : CUDA_ERROR_INVALID_VALUE))
 API CUresult cuGraphExecDestroy(CUgraphExec handle) {
   return enter("cuGraphExecDestroy", INIT, [&] {
     auto* exec = (Exec*)handle;

@@ -52,7 +52,7 @@ CUresult create_context(Device* dev, unsigned flags, bool primary, Context** out
 void destroy_context(Context* ctx) {
   wait_idle(ctx);
   for (Stream* s : ctx->streams) {
-    if (s->capture) invalidate(s->capture);
+    abandon(s);
     s->alive = false;
   }
   ctx->streams.clear();
@@ -60,6 +60,7 @@ void destroy_context(Context* ctx) {
   ctx->barriers.clear();
   ctx->orphans.clear();
   ctx->peers.clear();
+  forget_modules(ctx);
   release_context_memory(ctx);
   ctx->dev->give(ctx->overhead);
   ctx->overhead.clear();
@@ -313,6 +314,16 @@ API CUresult cuCtxWaitEvent(CUcontext handle, CUevent e) {
   });
 }
 
+static CUresult limit(const char* name, size_t* out, int which) { // taken and ignored: the simulator has no stacks or heaps
+  return enter(name, CONTEXT, [&] {
+    if (which < 0 || which > 8) return CUDA_ERROR_INVALID_VALUE;
+    put<size_t>(out, 0);
+    return CUDA_SUCCESS;
+  });
+}
+API CUresult cuCtxSetLimit(int which, size_t) { return limit("cuCtxSetLimit", nullptr, which); }
+API CUresult cuCtxGetLimit(size_t* out, int which) { return out ? limit("cuCtxGetLimit", out, which) : CUDA_ERROR_INVALID_VALUE; }
+
 // Green contexts: a handle on the primary context, with its streams and memory. Partitions of the device are not simulated.
 API CUresult cuGreenCtxCreate(CUgreenCtx* out, CUdevResourceDesc, CUdevice ordinal, unsigned) {
   return enter("cuGreenCtxCreate", INIT, [&] {
@@ -350,3 +361,5 @@ API CUresult cuCtxFromGreenCtx(CUcontext* out, CUgreenCtx handle) {
     return CUDA_SUCCESS;
   });
 }
+API CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event) { return cuCtxRecordEvent((CUcontext)green, event); }
+API CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event) { return cuCtxWaitEvent((CUcontext)green, event); }

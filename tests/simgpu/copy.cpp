@@ -2,6 +2,7 @@
 // the documented synchronisation behaviour: a copy between device memory and a memset do not.
 #include "sim.h"
 #include <cstring>
+#include <type_traits>
 
 namespace sim {
 
@@ -69,6 +70,51 @@ template <class T> static CUresult fill(const char* name, CUdeviceptr dst, T val
   });
 }
 
+// A stream waits for a value in memory, or writes one: work like any other.
+template <class T> static CUresult write_value(const char* name, CUstream stream, CUdeviceptr p, T value, bool per_thread) {
+  return enter(name, CONTEXT, [&] {
+    Stream* s = stream_of(stream, per_thread);
+    if (!s) return CUDA_ERROR_INVALID_HANDLE;
+    if (p % sizeof(T) || !is_known(p, sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
+    Op op;
+    op.act = [=] {
+      char* at = reach(nullptr, p, sizeof(T));
+      if (at) *(volatile T*)at = value;
+      return at ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+    };
+    return enqueue(s, std::move(op), 12);
+  });
+}
+template <class T> static CUresult wait_value(const char* name, CUstream stream, CUdeviceptr p, T value, unsigned how, bool per_thread) {
+  return enter(name, CONTEXT, [&] {
+    Stream* s = stream_of(stream, per_thread);
+    if (!s) return CUDA_ERROR_INVALID_HANDLE;
+    if (how > 3 || p % sizeof(T) || !is_known(p, sizeof(T))) return CUDA_ERROR_INVALID_VALUE;
+    Op op;
+    op.until = [=] {
+      char* at = reach(nullptr, p, sizeof(T));
+      if (!at) return true;
+      T now = *(volatile T*)at;
+      switch (how) { // GEQ, EQ, AND, NOR
+        case 0: return (std::make_signed_t<T>)(now - value) >= 0;
+        case 1: return now == value;
+        case 2: return (now & value) != 0;
+        default: return (T) ~(now | value) != 0;
+      }
+    };
+    return enqueue(s, std::move(op), 12);
+  });
+}
+static CUresult hint(const char* name, CUdeviceptr p, size_t n, CUstream stream, bool per_thread) { // managed memory is where it is
+  return enter(name, CONTEXT, [&] {
+    Stream* s = stream_of(stream, per_thread);
+    Allocation* a = find(p);
+    if (!s) return CUDA_ERROR_INVALID_HANDLE;
+    if (!a || a->kind != Kind::Managed || !n || p + n > a->base + a->size) return CUDA_ERROR_INVALID_VALUE;
+    return enqueue(s, {}, 5);
+  });
+}
+
 } // namespace sim
 
 using namespace sim;
@@ -99,3 +145,16 @@ COPY_ASYNC(cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext, CUdeviceptr src, CUco
 FILL(cuMemsetD8, unsigned char)
 FILL(cuMemsetD16, unsigned short)
 FILL(cuMemsetD32, unsigned)
+
+#define VALUES(bits, type)                                                                                                                                                              \
+  API CUresult cuStreamWriteValue##bits##_v2(CUstream s, CUdeviceptr p, type value, unsigned) { return write_value<type>("cuStreamWriteValue" #bits "_v2", s, p, value, false); }        \
+  API CUresult cuStreamWriteValue##bits##_v2_ptsz(CUstream s, CUdeviceptr p, type value, unsigned) { return write_value<type>("cuStreamWriteValue" #bits "_v2_ptsz", s, p, value, true); } \
+  API CUresult cuStreamWaitValue##bits##_v2(CUstream s, CUdeviceptr p, type value, unsigned how) { return wait_value<type>("cuStreamWaitValue" #bits "_v2", s, p, value, how, false); }     \
+  API CUresult cuStreamWaitValue##bits##_v2_ptsz(CUstream s, CUdeviceptr p, type value, unsigned how) { return wait_value<type>("cuStreamWaitValue" #bits "_v2_ptsz", s, p, value, how, true); }
+VALUES(32, uint32_t)
+VALUES(64, uint64_t)
+
+API CUresult cuMemPrefetchAsync_v2(CUdeviceptr p, size_t n, CUmemLocation, unsigned, CUstream s) { return hint("cuMemPrefetchAsync_v2", p, n, s, false); }
+API CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr p, size_t n, CUmemLocation, unsigned, CUstream s) { return hint("cuMemPrefetchAsync_v2_ptsz", p, n, s, true); }
+API CUresult cuMemPrefetchAsync(CUdeviceptr p, size_t n, CUdevice, CUstream s) { return hint("cuMemPrefetchAsync", p, n, s, false); }
+API CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr p, size_t n, CUdevice, CUstream s) { return hint("cuMemPrefetchAsync_ptsz", p, n, s, true); }

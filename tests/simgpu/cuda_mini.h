@@ -198,6 +198,8 @@ CUresult cuCtxGetFlags(unsigned* flags);
 CUresult cuCtxGetId(CUcontext ctx, unsigned long long* id);
 CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned* version);
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest);
+CUresult cuCtxSetLimit(int limit, size_t value);
+CUresult cuCtxGetLimit(size_t* value, int limit);
 CUresult cuCtxSynchronize(void);
 CUresult cuCtxSynchronize_v2(CUcontext ctx);
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags);
@@ -206,6 +208,9 @@ CUresult cuCtxRecordEvent(CUcontext ctx, CUevent event);
 CUresult cuCtxWaitEvent(CUcontext ctx, CUevent event);
 CUresult cuGreenCtxCreate(CUgreenCtx* green, CUdevResourceDesc desc, CUdevice dev, unsigned flags);
 CUresult cuGreenCtxDestroy(CUgreenCtx green);
+CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx green, unsigned flags, int priority);
+CUresult cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event);
+CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event);
 CUresult cuCtxFromGreenCtx(CUcontext* ctx, CUgreenCtx green);
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total);
@@ -255,6 +260,9 @@ CUDA_MINI_PTSZ(cuStreamGetDevice, (CUstream stream, CUdevice* device))
 CUDA_MINI_PTSZ(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* status))
 CUDA_MINI_PTSZ(cuStreamAddCallback, (CUstream stream, CUstreamCallback callback, void* userData, unsigned flags))
 CUDA_MINI_PTSZ(cuStreamAttachMemAsync, (CUstream stream, CUdeviceptr dptr, size_t length, unsigned flags))
+CUDA_MINI_PTSZ(cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr p, uint32_t value, unsigned flags))
+CUDA_MINI_PTSZ(cuStreamWaitValue32_v2, (CUstream stream, CUdeviceptr p, uint32_t value, unsigned flags))
+CUDA_MINI_PTSZ(cuMemPrefetchAsync_v2, (CUdeviceptr p, size_t bytes, CUmemLocation location, unsigned flags, CUstream stream))
 CUDA_MINI_PTSZ(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void* userData))
 CUDA_MINI_PTSZ(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))
 CUDA_MINI_PTSZ(cuStreamBeginCaptureToGraph, (CUstream stream, CUgraph graph, const CUgraphNode* deps, const CUgraphEdgeData* data, size_t count, CUstreamCaptureMode mode))
@@ -326,6 +334,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
 CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name);
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel);
 CUDA_MINI_PTSZ(cuLaunchKernel, (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream, void** params, void** extra))
+CUDA_MINI_PTSZ(cuLaunchCooperativeKernel, (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream, void** params))
 CUDA_MINI_PTSZ(cuLaunchKernelEx, (const CUlaunchConfig* config, CUfunction f, void** params, void** extra))
 
 /* ---- base names: CUDA 13's choice ---- */
@@ -358,6 +367,9 @@ CUDA_MINI_PTSZ(cuLaunchKernelEx, (const CUlaunchConfig* config, CUfunction f, vo
 #define cuMemsetD32 cuMemsetD32_v2
 #define cuStreamDestroy cuStreamDestroy_v2
 #define cuStreamBeginCapture cuStreamBeginCapture_v2
+#define cuStreamWriteValue32 cuStreamWriteValue32_v2
+#define cuStreamWaitValue32 cuStreamWaitValue32_v2
+#define cuMemPrefetchAsync cuMemPrefetchAsync_v2
 #define cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v3
 #define cuEventDestroy cuEventDestroy_v2
 #define cuEventElapsedTime cuEventElapsedTime_v2

@@ -172,7 +172,7 @@ API CUresult cuGetErrorString(CUresult error, const char** text) {
   return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// ---- for tests ----
+// ---- for tests (simgpu.h) ----
 API size_t simgpu_live_allocations(void) {
   Lock lock(big);
   size_t n = 0;

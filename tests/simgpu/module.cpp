@@ -20,10 +20,10 @@ struct Module;
 struct Function {
   std::string name;
   const Kernel* kernel = nullptr;
+  Context* ctx = nullptr; // null: a library's kernel, which runs in any context
 };
 struct Module {
   Context* ctx = nullptr;
-  uint64_t ctx_id = 0;
   std::map<std::string, Function*> functions;
   std::map<std::string, Allocation*> variables;
 };
@@ -95,27 +95,31 @@ static CUresult parse(const void* data, Image& image) {
   return depth ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
 }
 
-static Function* new_function(const std::string& name) {
-  auto* f = new Function{name, kernel_named(name)};
+static Function* new_function(const std::string& name, Context* ctx) {
+  auto* f = new Function{name, kernel_named(name), ctx};
   functions.insert(f);
   return f;
 }
 static void unload(Module* m) {
-  if (m->ctx->alive && m->ctx->id == m->ctx_id) { // else the context has taken its memory with it
-    wait_idle(m->ctx);
-    for (auto& v : m->variables) {
-      if (v.second->kind == Kind::Managed) drop_allocation(v.second);
-      else release_device(v.second);
-    }
+  wait_idle(m->ctx);
+  for (auto& v : m->variables) {
+    if (v.second->kind == Kind::Managed) release_host(v.second);
+    else release_device(v.second);
   }
+  for (auto& f : m->functions) functions.erase(f.second);
   modules.erase(m);
   delete m;
+}
+void forget_modules(Context* ctx) { // the context goes, and their memory with it
+  std::vector<Module*> gone;
+  for (Module* m : modules)
+    if (m->ctx == ctx) gone.push_back(m);
+  for (Module* m : gone) unload(m);
 }
 static CUresult load(const Image& image, Module** out) {
   auto* m = new Module;
   m->ctx = here();
-  m->ctx_id = here()->id;
-  for (auto& name : image.kernels) m->functions[name] = new_function(name);
+  for (auto& name : image.kernels) m->functions[name] = new_function(name, m->ctx);
   for (auto& v : image.variables) {
     Allocation* a;
     CUresult result = v.managed ? allocate_host(m->ctx, v.size, Kind::Managed, 0, &a) : allocate_device(m->ctx, v.size, Kind::Module, &a);
@@ -152,7 +156,7 @@ static CUresult variable(Module* m, const char* name, CUdeviceptr* dptr, size_t*
 }
 static CUresult module_in(Library* lib, Module** out) {
   Module*& m = lib->modules[here()];
-  if (m && m->ctx_id != here()->id) m = nullptr; // loaded before a reset
+  if (!modules.count(m)) m = nullptr; // its context was destroyed or reset
   if (!m) {
     CUresult result = load(lib->image, &m);
     if (result) return result;
@@ -175,7 +179,7 @@ static CUresult launch(const char* name, CUfunction handle, unsigned grid, unsig
     auto* f = (Function*)handle; // a CUkernel is accepted too, as the real driver does
     Stream* s = stream_of(stream, per_thread);
     if (!functions.count(f)) return CUDA_ERROR_INVALID_HANDLE;
-    if (!s) return CUDA_ERROR_INVALID_HANDLE;
+    if (!s || (f->ctx && f->ctx != s->ctx)) return CUDA_ERROR_INVALID_HANDLE;
     if (!grid || !block || block > 1024) return CUDA_ERROR_INVALID_VALUE;
     std::vector<uint64_t> args;
     const char* buffer = nullptr;
@@ -235,7 +239,7 @@ API CUresult cuLibraryLoadData(CUlibrary* out, const void* code, int*, void**, u
     CUresult result = parse(code, image);
     if (result) return result;
     auto* lib = new Library{image, {}, {}};
-    for (auto& name : image.kernels) lib->kernels[name] = new_function(name);
+    for (auto& name : image.kernels) lib->kernels[name] = new_function(name, nullptr);
     libraries.insert(lib);
     *out = (CUlibrary)lib;
     return CUDA_SUCCESS;
@@ -245,6 +249,7 @@ API CUresult cuLibraryUnload(CUlibrary handle) {
   return enter("cuLibraryUnload", INIT | UNSAFE, [&] {
     auto* lib = (Library*)handle;
     if (!libraries.erase(lib)) return CUDA_ERROR_INVALID_HANDLE;
+    for (auto& f : lib->kernels) functions.erase(f.second);
     for (auto& it : lib->modules)
       if (modules.count(it.second)) unload(it.second);
     delete lib;
@@ -291,6 +296,12 @@ API CUresult cuKernelGetFunction(CUfunction* out, CUkernel kernel) {
   }
 LAUNCH(cuLaunchKernel, false)
 LAUNCH(cuLaunchKernel_ptsz, true)
+#define LAUNCH_COOPERATIVE(name, per_thread)                                                                                                        \
+  API CUresult name(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned, CUstream s, void** params) { \
+    return launch(#name, f, gx * gy * gz, bx * by * bz, s, params, nullptr, per_thread);                                                            \
+  }
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, false)
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, true)
 #define LAUNCH_EX(name, per_thread)                                                                                           \
   API CUresult name(const CUlaunchConfig* c, CUfunction f, void** params, void** extra) {                                      \
     if (!c) return CUDA_ERROR_INVALID_VALUE;                                                                                  \

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 constexpr size_t PAGE = 2u << 20; // the grain of device memory: 1,000 x (1 MiB + 1) took 1,998 MiB on an H200
 constexpr size_t STEP = 512;      // small allocations lie 512 bytes apart
-constexpr double CLOCK_HZ = 1.98e9; // clocks of a simulated kernel to seconds
+constexpr double CLOCK_HZ = 1.98e9; // clocks of a simulated kernel in a second
 
 struct Context;
 struct Stream;
@@ -129,6 +129,7 @@ void drop_allocation(Allocation* a);
 CUresult allocate_host(Context* ctx, size_t size, Kind kind, unsigned flags, Allocation** out);
 CUresult allocate_device(Context* ctx, size_t size, Kind kind, Allocation** out);
 void release_device(Allocation* a);
+void release_host(Allocation* a);
 const std::vector<uint32_t>& page_frame(Allocation* a); // of a small allocation
 void release_context_memory(Context* ctx); // what cuCtxDestroy and reset take with them
 bool is_host_visible(CUdeviceptr p);        // pinned, registered or managed: the device uses the host address
@@ -212,6 +213,7 @@ struct Capture {
 bool capture_forbids();             // an unsafe call by this thread; invalidates what it offends
 bool context_captures(Context* ctx, bool invalidate);
 void invalidate(Capture* capture);
+void abandon(Stream* stream);       // destroyed while it captures
 CUresult capture_node(Stream* stream, Op op, int type);
 Node* graph_node(Graph* graph, Op op, int type, const std::vector<Node*>& deps);
 
@@ -241,6 +243,7 @@ struct Kernel {
   // args: pointers to the copied arguments
   std::function<Op(Context*, const std::vector<uint64_t>& args)> make;
 };
+void forget_modules(Context* ctx);  // at its destruction
 const Kernel* kernel_named(const std::string& name);
 
 // ---- the frame around every entry point (driver.cpp) ----

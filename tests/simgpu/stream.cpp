@@ -64,15 +64,16 @@ TaskRef join(Stream* s, std::vector<TaskRef> more) {
   return s->last = submit(s->ctx, {}, after);
 }
 
-static CUresult create(const char* name, CUstream* out, unsigned flags, int priority) {
-  return enter(name, CONTEXT, [&] {
-    if (!out || flags > 1) return CUDA_ERROR_INVALID_VALUE;
+static CUresult create(const char* name, CUstream* out, unsigned flags, int priority, CUgreenCtx green = nullptr) {
+  return enter(name, green ? INIT : CONTEXT, [&] {
+    Context* ctx = green ? context_of((CUcontext)green) : here();
+    if (!out || !ctx || flags > 1) return CUDA_ERROR_INVALID_VALUE;
     auto* s = new Stream;
-    s->ctx = here();
+    s->ctx = ctx->root;
     s->id = next_id();
     s->flags = flags;
     s->priority = priority;
-    here()->streams.insert(s);
+    s->ctx->streams.insert(s);
     streams.insert(s);
     *out = (CUstream)s;
     return CUDA_SUCCESS;
@@ -85,11 +86,12 @@ using namespace sim;
 
 API CUresult cuStreamCreate(CUstream* out, unsigned flags) { return create("cuStreamCreate", out, flags, 0); }
 API CUresult cuStreamCreateWithPriority(CUstream* out, unsigned flags, int priority) { return create("cuStreamCreateWithPriority", out, flags, priority); }
+API CUresult cuGreenCtxStreamCreate(CUstream* out, CUgreenCtx green, unsigned flags, int priority) { return create("cuGreenCtxStreamCreate", out, flags, priority, green); }
 API CUresult cuStreamDestroy_v2(CUstream handle) {
   return enter("cuStreamDestroy_v2", CONTEXT, [&] {
     Stream* s = streams.count((Stream*)handle) ? (Stream*)handle : nullptr; // a default stream cannot be destroyed
     if (!s || !s->alive) return CUDA_ERROR_INVALID_HANDLE;
-    if (s->capture) invalidate(s->capture);
+    abandon(s);
     Context* ctx = s->ctx;
     decltype(ctx->orphans) still; // its pending work goes on
     for (auto& t : ctx->orphans)

@@ -1,10 +1,11 @@
 //! What the pool asks of the driver. It is the pool's whole view of CUDA.
 
-/// Contexts a process may have met, in all, before further ones are passed through untracked.
+/// Contexts alive at once that are served; further ones are passed through untracked.
 pub const MAX_CONTEXTS: usize = 64;
 
-/// The number of a context: below [`MAX_CONTEXTS`], given by the caller, not used again after
-/// [`Pool::drop_context`](super::Pool::drop_context).
+/// The number of a context: below [`MAX_CONTEXTS`], given by the caller. After
+/// [`Pool::drop_context`](super::Pool::drop_context) it may name another context once
+/// [`Pool::reopen`](super::Pool::reopen) has agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ContextId(pub u16);
 

@@ -3,7 +3,8 @@
 //! The writer reads both clocks before each round (an anchor). Between two anchors the relation is a straight line, and
 //! an anchor once taken never moves, so times never run backwards where the raw clock does not.
 
-use super::spool::{ClockKind, Spool};
+use super::setup::ClockKind;
+use super::spool::Spool;
 
 /// Anchors kept. Events are rarely older than one round; older ones are placed on the line from time zero.
 const KEPT: usize = 32;

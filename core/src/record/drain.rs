@@ -193,7 +193,8 @@ impl<'a> Drain<'a> {
     fn take(&mut self, i: usize) -> Option<Item> {
         let ring = self.spool.ring(i);
         let cursor = &mut self.cursors[i];
-        let Some((words, event)) = ring.read(cursor.next).and_then(|words| Some((words, Event::decode(&words)?))) else {
+        let Some((words, event)) = ring.read(cursor.next).and_then(|words| Some((words, Event::decode(&words)?)))
+        else {
             cursor.next += 1;
             self.damaged += 1;
             return None;

@@ -14,6 +14,7 @@ mod opening;
 mod output;
 mod recover;
 mod ring;
+mod setup;
 mod spool;
 mod writer;
 
@@ -23,5 +24,6 @@ pub(crate) use output::older_part;
 pub use output::{Output, TraceFile};
 pub use recover::{Recovered, recover, recover_trace};
 pub use ring::{Producer, Pushed};
-pub use spool::{ClockKind, Setup, Spool, SpoolError};
+pub use setup::{ClockKind, Setup, SpoolError};
+pub use spool::Spool;
 pub use writer::{Options, Progress, Writer};

@@ -9,10 +9,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use super::ring::{self, Producer, Ring};
+use super::setup::{ClockKind, LAYOUT, Setup, SpoolError};
 use crate::trace::{FORMAT, Header, VERSION, write};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"vramspl\x01");
-const LAYOUT: u64 = 1;
 const PAGE: usize = 512;
 
 // The state words.
@@ -43,80 +43,6 @@ const HEAD: usize = AT_HEADER + HEADER_WORDS;
 
 const FLAG_EXIT: u64 = 1;
 const FLAG_STOPPED: u64 = 2;
-
-/// What the raw times of events are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClockKind {
-    /// Nanoseconds of CLOCK_MONOTONIC.
-    Monotonic,
-    /// Ticks of the processor's time stamp counter.
-    Tsc,
-}
-
-/// What [`Spool::format`] writes down.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    /// Rings in the spool: threads that can record at the same time.
-    pub rings: usize,
-    /// Slots a ring, a power of two.
-    pub slots: usize,
-    /// How many rings are backed by memory from the start.
-    pub usable_rings: usize,
-    /// Process id.
-    pub pid: u32,
-    /// When the process started (field 22 of /proc/pid/stat): tells a recycled pid.
-    pub start_time: u64,
-    /// What raw times are.
-    pub clock: ClockKind,
-    /// Ticks a second if known, else 0. Used only when the process was killed before a second anchor was taken.
-    pub ticks_per_second: u64,
-    /// The raw clock at time zero.
-    pub zero_raw: u64,
-    /// CLOCK_MONOTONIC at time zero, in nanoseconds.
-    pub zero_ns: u64,
-}
-
-/// Why these words are not a spool that can be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SpoolError {
-    /// No magic: some other file.
-    Foreign,
-    /// Written by another version.
-    Version(u64),
-    /// Fewer words than its own head says.
-    Cut {
-        /// Words it should have.
-        needed: usize,
-        /// Words it has.
-        found: usize,
-    },
-    /// Numbers of rings or slots that cannot be.
-    Shape,
-}
-
-impl fmt::Display for SpoolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SpoolError::Foreign => f.write_str("this is not a spool of vramscope (or it was never set up)"),
-            SpoolError::Version(v) => {
-                write!(f, "the spool has layout {v}, this version knows {LAYOUT}: use the vramscope that recorded it")
-            }
-            SpoolError::Cut { needed, found } => {
-                write!(f, "the spool is cut: {found} of {needed} words are there; recover the history without it")
-            }
-            SpoolError::Shape => f.write_str("the spool is damaged: its numbers of rings and slots cannot be"),
-        }
-    }
-}
-
-impl std::error::Error for SpoolError {}
-
-impl From<SpoolError> for std::io::Error {
-    fn from(e: SpoolError) -> Self {
-        std::io::Error::new(std::io::ErrorKind::InvalidData, e)
-    }
-}
 
 /// A spool over borrowed words. Cheap to copy.
 #[derive(Clone, Copy)]
@@ -314,20 +240,26 @@ impl<'a> Spool<'a> {
             if header.arguments.len() > 1 {
                 header.arguments.truncate(header.arguments.len() / 2);
             } else if header.settings.pop_last().is_none() && header.rank.pop_last().is_none() {
-                header = Header { format: FORMAT.into(), version: VERSION, pid: header.pid, ..Header::default() };
+                header = self.bare_header();
             }
         }
     }
 
     /// The header line, with its end of line; a bare one if none was stored before the process died.
     pub fn header_line(&self) -> Vec<u8> {
-        let mut line = self.bytes(AT_HEADER_LEN, AT_HEADER, HEADER_WORDS);
-        if !serde_json::from_slice::<Header>(&line).is_ok_and(|header| header.format == FORMAT) {
-            let bare = Header { format: FORMAT.into(), version: VERSION, pid: self.pid(), ..Header::default() };
-            line.clear();
-            write::header(&mut line, &bare);
-        }
+        let stored = serde_json::from_slice(&self.bytes(AT_HEADER_LEN, AT_HEADER, HEADER_WORDS));
+        let header = match stored {
+            Ok(Header { format, version, .. }) if format != FORMAT || version > VERSION => self.bare_header(),
+            Ok(header) => header,
+            Err(_) => self.bare_header(),
+        };
+        let mut line = Vec::new();
+        write::header(&mut line, &header);
         line
+    }
+
+    fn bare_header(&self) -> Header {
+        Header { format: FORMAT.into(), version: VERSION, pid: self.pid(), ..Header::default() }
     }
 
     /// Stores the path of the trace. False if it is longer than 4 KiB.

@@ -77,7 +77,10 @@ pub struct Writer<'a, O> {
 
 impl<O> std::fmt::Debug for Writer<'_, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writer").field("written", &self.written).field("waiting", &self.text.len()).finish_non_exhaustive()
+        f.debug_struct("Writer")
+            .field("written", &self.written)
+            .field("waiting", &self.text.len())
+            .finish_non_exhaustive()
     }
 }
 

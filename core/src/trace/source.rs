@@ -45,8 +45,7 @@ impl Source {
     /// Opens a file and looks at its first bytes.
     pub(crate) fn open(path: &Path) -> io::Result<Source> {
         let file = File::open(path)?;
-        let mut source =
-            Source { file, input: vec![0; CHUNK].into(), at: 0, end: 0, offset: 0, frames: None };
+        let mut source = Source { file, input: vec![0; CHUNK].into(), at: 0, end: 0, offset: 0, frames: None };
         source.fill()?;
         if source.input[..source.end].starts_with(&MAGIC) {
             source.frames = Some(Frames { decoder: Decoder::new()?, start: 0, inside: false });

@@ -404,6 +404,33 @@ fn a_dying_context_neither_serves_nor_keeps() {
 }
 
 #[test]
+fn a_dropped_contexts_number_serves_the_next() {
+    let (up, pool) = (Sim::new(64 * MIB), Pool::new());
+    for _ in 0..200 {
+        assert!(pool.reopen(C));
+        let a = pool.alloc(&up, C, 512, 1).unwrap();
+        let b = pool.alloc(&up, C, 3 * MIB, 2).unwrap();
+        assert_eq!((a.how, b.how), (How::Miss, How::Miss), "nothing of the last context is left");
+        pool.free(&up, a.address);
+        assert_eq!(pool.alloc(&up, C, 512, 3).unwrap().how, How::HitExact);
+        pool.mark_dying(C);
+        assert!(!pool.reopen(C), "not while it may yet live on");
+        up.destroy_context(C);
+        pool.drop_context(C);
+        assert_eq!(pool.usage(C), Default::default());
+    }
+    // A free that the end overtook is still under way: its record must not be taken for one of the next context.
+    assert!(pool.reopen(C));
+    let a = pool.alloc(&up, C, 512, 1).unwrap();
+    let Begun::Begun(free) = pool.begin_free(a.address) else { panic!("ours") };
+    up.destroy_context(C);
+    pool.drop_context(C);
+    assert!(!pool.reopen(C));
+    assert_eq!(why(free.finish(&up)), Release::Gone);
+    assert!(pool.reopen(C));
+}
+
+#[test]
 fn a_free_that_a_context_end_overtakes_is_gone() {
     let (up, pool) = (Sim::new(64 * MIB), Pool::new());
     let a = pool.alloc(&up, C, 512, 1).unwrap();

@@ -15,19 +15,40 @@ fn making(call: impl Fn() -> Result) -> Result {
 }
 
 /// `cuCtxCreate` of CUDA 3.2.
-pub unsafe fn create_v2(real: types::cuCtxCreate_v2, _: usize, out: *mut Context, flags: Uint, device: Device) -> Result {
+pub unsafe fn create_v2(
+    real: types::cuCtxCreate_v2,
+    _: usize,
+    out: *mut Context,
+    flags: Uint,
+    device: Device,
+) -> Result {
     // SAFETY: the program's arguments.
     making(|| unsafe { real(out, flags, device) })
 }
 
 /// `cuCtxCreate` of CUDA 11.4.
-pub unsafe fn create_v3(real: types::cuCtxCreate_v3, _: usize, out: *mut Context, params: Ptr, count: i32, flags: Uint, device: Device) -> Result {
+pub unsafe fn create_v3(
+    real: types::cuCtxCreate_v3,
+    _: usize,
+    out: *mut Context,
+    params: Ptr,
+    count: i32,
+    flags: Uint,
+    device: Device,
+) -> Result {
     // SAFETY: the program's arguments.
     making(|| unsafe { real(out, params, count, flags, device) })
 }
 
 /// `cuCtxCreate` of CUDA 12.5.
-pub unsafe fn create_v4(real: types::cuCtxCreate_v4, _: usize, out: *mut Context, params: Ptr, flags: Uint, device: Device) -> Result {
+pub unsafe fn create_v4(
+    real: types::cuCtxCreate_v4,
+    _: usize,
+    out: *mut Context,
+    params: Ptr,
+    flags: Uint,
+    device: Device,
+) -> Result {
     // SAFETY: the program's arguments.
     making(|| unsafe { real(out, params, flags, device) })
 }
@@ -56,7 +77,11 @@ pub unsafe fn release(real: types::cuDevicePrimaryCtxRelease_v2, _: usize, devic
     }
     let primary = driver::primary_of(device);
     // SAFETY: as above.
-    context::ending(primary, || unsafe { real(device) }, |r| r == SUCCESS && driver::primary_active(device) == Some(false))
+    context::ending(
+        primary,
+        || unsafe { real(device) },
+        |r| r == SUCCESS && driver::primary_active(device) == Some(false),
+    )
 }
 
 /// `cuDevicePrimaryCtxReset`.

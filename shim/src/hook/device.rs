@@ -55,8 +55,10 @@ fn serve(from: usize, bytes: u64) -> Answer {
     let direct = direct_why(&call, c, bytes);
     let id = recorder::new_id();
     let up = Up::new(&call);
-    let served = if direct.is_some() { POOL.alloc_direct(&up, c.id, bytes, id) } else { POOL.alloc(&up, c.id, bytes, id) };
     let slot = c.slot();
+    // On a full device nothing is cached (frees are real), so a size class would only cost memory.
+    let exact = direct.is_some() || (pool::running_low(slot) && POOL.inactive_bytes(c.id) == 0);
+    let served = if exact { POOL.alloc_direct(&up, c.id, bytes, id) } else { POOL.alloc(&up, c.id, bytes, id) };
     let served = match served {
         Ok(s) => s,
         Err(f) => {
@@ -197,7 +199,12 @@ pub(super) fn settle(freed: Freed<Result>, p: DevicePtr, call: &Call) -> Result 
             match result {
                 Ok(()) => SUCCESS,
                 Err(r) => {
-                    recorder::event(&Event { kind: EventKind::FreeFailed, id: info.id, code: r as u16, ..Event::default() });
+                    recorder::event(&Event {
+                        kind: EventKind::FreeFailed,
+                        id: info.id,
+                        code: r as u16,
+                        ..Event::default()
+                    });
                     r
                 }
             }

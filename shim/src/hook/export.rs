@@ -7,7 +7,9 @@ use vramscope_core::pool::State;
 
 use super::{record_alloc, record_free, truth, unfree};
 use crate::call::Call;
-use crate::cuda::{DevicePtr, ERROR_INVALID_VALUE, IpcHandle, POINTER_ATTRIBUTE_SYNC_MEMOPS, Ptr, Result, SUCCESS, Size, Uint};
+use crate::cuda::{
+    DevicePtr, ERROR_INVALID_VALUE, IpcHandle, POINTER_ATTRIBUTE_SYNC_MEMOPS, Ptr, Result, SUCCESS, Size, Uint,
+};
 use crate::hooks::types;
 use crate::ledger::Entry;
 use crate::{driver, pool, recorder, sight, state};
@@ -46,7 +48,15 @@ pub unsafe fn ipc(real: types::cuIpcGetMemHandle, _: usize, out: Ptr, p: DeviceP
 }
 
 /// `cuMemGetHandleForAddressRange`: a dma-buf.
-pub unsafe fn range(real: types::cuMemGetHandleForAddressRange, _: usize, out: Ptr, p: DevicePtr, bytes: Size, kind: i32, flags: u64) -> Result {
+pub unsafe fn range(
+    real: types::cuMemGetHandleForAddressRange,
+    _: usize,
+    out: Ptr,
+    p: DevicePtr,
+    bytes: Size,
+    kind: i32,
+    flags: u64,
+) -> Result {
     if let Some(r) = take_out(p) {
         return r;
     }
@@ -55,7 +65,13 @@ pub unsafe fn range(real: types::cuMemGetHandleForAddressRange, _: usize, out: P
 }
 
 /// `cuPointerSetAttribute`: SYNC_MEMOPS is asked for memory that a network card will reach.
-pub unsafe fn set_attribute(real: types::cuPointerSetAttribute, _: usize, value: Ptr, attribute: i32, p: DevicePtr) -> Result {
+pub unsafe fn set_attribute(
+    real: types::cuPointerSetAttribute,
+    _: usize,
+    value: Ptr,
+    attribute: i32,
+    p: DevicePtr,
+) -> Result {
     if attribute == POINTER_ATTRIBUTE_SYNC_MEMOPS {
         if let Some(r) = take_out(p) {
             return r;
@@ -66,19 +82,39 @@ pub unsafe fn set_attribute(real: types::cuPointerSetAttribute, _: usize, value:
 }
 
 /// `cuMemExportToShareableHandle`.
-pub unsafe fn vmm(real: types::cuMemExportToShareableHandle, _: usize, out: Ptr, handle: u64, kind: i32, flags: u64) -> Result {
+pub unsafe fn vmm(
+    real: types::cuMemExportToShareableHandle,
+    _: usize,
+    out: Ptr,
+    handle: u64,
+    kind: i32,
+    flags: u64,
+) -> Result {
     // SAFETY: the program's arguments.
     handed_on(unsafe { real(out, handle, kind, flags) })
 }
 
 /// `cuMemPoolExportToShareableHandle`.
-pub unsafe fn pool(real: types::cuMemPoolExportToShareableHandle, _: usize, out: Ptr, pool: Ptr, kind: i32, flags: u64) -> Result {
+pub unsafe fn pool(
+    real: types::cuMemPoolExportToShareableHandle,
+    _: usize,
+    out: Ptr,
+    pool: Ptr,
+    kind: i32,
+    flags: u64,
+) -> Result {
     // SAFETY: the program's arguments.
     handed_on(unsafe { real(out, pool, kind, flags) })
 }
 
 /// `cuIpcOpenMemHandle`: another process's memory, counted to its owner.
-pub unsafe fn ipc_open(real: types::cuIpcOpenMemHandle_v2, from: usize, out: *mut DevicePtr, handle: IpcHandle, flags: Uint) -> Result {
+pub unsafe fn ipc_open(
+    real: types::cuIpcOpenMemHandle_v2,
+    from: usize,
+    out: *mut DevicePtr,
+    handle: IpcHandle,
+    flags: Uint,
+) -> Result {
     // SAFETY: the program's arguments.
     let r = pool::retrying(|| unsafe { real(out, handle, flags) });
     if !state::active() || out.is_null() {
@@ -113,7 +149,8 @@ pub unsafe fn ipc_close(real: types::cuIpcCloseMemHandle, from: usize, p: Device
         e.count == 0
     });
     let known = if last == Some(true) {
-        state::guarded("cuIpcCloseMemHandle", || record_free(&Call::new(Api::CuIpcCloseMemHandle, from), p, 0)).flatten()
+        state::guarded("cuIpcCloseMemHandle", || record_free(&Call::new(Api::CuIpcCloseMemHandle, from), p, 0))
+            .flatten()
     } else {
         None
     };

@@ -24,7 +24,14 @@ unsafe fn map(name: Str, out: *mut Ptr, result: Result) {
 }
 
 /// `cuGetProcAddress` of CUDA 11.3.
-pub unsafe fn get_proc_address(real: types::cuGetProcAddress, _: usize, name: Str, out: *mut Ptr, version: i32, flags: u64) -> Result {
+pub unsafe fn get_proc_address(
+    real: types::cuGetProcAddress,
+    _: usize,
+    name: Str,
+    out: *mut Ptr,
+    version: i32,
+    flags: u64,
+) -> Result {
     // SAFETY: the program's arguments.
     let r = unsafe { real(name, out, version, flags) };
     // SAFETY: as above.
@@ -33,7 +40,15 @@ pub unsafe fn get_proc_address(real: types::cuGetProcAddress, _: usize, name: St
 }
 
 /// `cuGetProcAddress` of CUDA 12.0.
-pub unsafe fn get_proc_address_v2(real: types::cuGetProcAddress_v2, _: usize, name: Str, out: *mut Ptr, version: i32, flags: u64, status: *mut i32) -> Result {
+pub unsafe fn get_proc_address_v2(
+    real: types::cuGetProcAddress_v2,
+    _: usize,
+    name: Str,
+    out: *mut Ptr,
+    version: i32,
+    flags: u64,
+    status: *mut i32,
+) -> Result {
     // SAFETY: the program's arguments.
     let r = unsafe { real(name, out, version, flags, status) };
     // SAFETY: as above.

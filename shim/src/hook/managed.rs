@@ -8,12 +8,25 @@ use crate::hooks::types;
 use crate::{driver, pool, sight, state};
 
 /// `cuMemAllocManaged`.
-pub unsafe fn alloc(real: types::cuMemAllocManaged, from: usize, out: *mut DevicePtr, bytes: Size, flags: Uint) -> Result {
+pub unsafe fn alloc(
+    real: types::cuMemAllocManaged,
+    from: usize,
+    out: *mut DevicePtr,
+    bytes: Size,
+    flags: Uint,
+) -> Result {
     // SAFETY: the program's arguments.
     unsafe {
-        super::device::recorded("cuMemAllocManaged", from, Api::CuMemAllocManaged, Memory::Managed, bytes, 0, out, || {
-            real(out, bytes, flags)
-        })
+        super::device::recorded(
+            "cuMemAllocManaged",
+            from,
+            Api::CuMemAllocManaged,
+            Memory::Managed,
+            bytes,
+            0,
+            out,
+            || real(out, bytes, flags),
+        )
     }
 }
 
@@ -29,7 +42,14 @@ unsafe fn note(out: *mut DevicePtr, result: Result) {
 }
 
 /// `cuModuleGetGlobal`.
-pub unsafe fn module_global(real: types::cuModuleGetGlobal_v2, _: usize, out: *mut DevicePtr, bytes: *mut Size, module: Ptr, name: Str) -> Result {
+pub unsafe fn module_global(
+    real: types::cuModuleGetGlobal_v2,
+    _: usize,
+    out: *mut DevicePtr,
+    bytes: *mut Size,
+    module: Ptr,
+    name: Str,
+) -> Result {
     // SAFETY: the program's arguments.
     let r = pool::retrying(|| unsafe { real(out, bytes, module, name) });
     // SAFETY: as above.
@@ -38,7 +58,14 @@ pub unsafe fn module_global(real: types::cuModuleGetGlobal_v2, _: usize, out: *m
 }
 
 /// `cuLibraryGetGlobal`.
-pub unsafe fn library_global(real: types::cuLibraryGetGlobal, _: usize, out: *mut DevicePtr, bytes: *mut Size, library: Ptr, name: Str) -> Result {
+pub unsafe fn library_global(
+    real: types::cuLibraryGetGlobal,
+    _: usize,
+    out: *mut DevicePtr,
+    bytes: *mut Size,
+    library: Ptr,
+    name: Str,
+) -> Result {
     // SAFETY: the program's arguments.
     let r = pool::retrying(|| unsafe { real(out, bytes, library, name) });
     // SAFETY: as above.
@@ -47,7 +74,14 @@ pub unsafe fn library_global(real: types::cuLibraryGetGlobal, _: usize, out: *mu
 }
 
 /// `cuLibraryGetManaged`: it exists, so it is managed.
-pub unsafe fn library_managed(real: types::cuLibraryGetManaged, _: usize, out: *mut DevicePtr, bytes: *mut Size, library: Ptr, name: Str) -> Result {
+pub unsafe fn library_managed(
+    real: types::cuLibraryGetManaged,
+    _: usize,
+    out: *mut DevicePtr,
+    bytes: *mut Size,
+    library: Ptr,
+    name: Str,
+) -> Result {
     // SAFETY: the program's arguments.
     let r = unsafe { real(out, bytes, library, name) };
     if r == SUCCESS {

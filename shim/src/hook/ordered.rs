@@ -12,43 +12,79 @@ use crate::call::Call;
 use crate::cuda::{self, DevicePtr, Ptr, Result, STREAM_PER_THREAD, SUCCESS, Size, Stream};
 use crate::hooks::{self, types};
 use crate::pool::{POOL, Up};
-use crate::state;
+use crate::{state, sync};
 
 fn note(stream: Stream) {
     if stream == STREAM_PER_THREAD {
         hooks::note_per_thread_streams();
     }
+    sync::before_submission();
 }
 
 /// `cuMemAllocAsync`.
-pub unsafe fn alloc(real: types::cuMemAllocAsync, from: usize, out: *mut DevicePtr, bytes: Size, stream: Stream) -> Result {
+pub unsafe fn alloc(
+    real: types::cuMemAllocAsync,
+    from: usize,
+    out: *mut DevicePtr,
+    bytes: Size,
+    stream: Stream,
+) -> Result {
     note(stream);
     // SAFETY: the program's arguments.
     unsafe {
-        recorded("cuMemAllocAsync", from, Api::CuMemAllocAsync, Memory::Async, bytes, stream, out, || real(out, bytes, stream))
+        recorded("cuMemAllocAsync", from, Api::CuMemAllocAsync, Memory::Async, bytes, stream, out, || {
+            real(out, bytes, stream)
+        })
     }
 }
 
 /// `cuMemAllocAsync_ptsz`.
-pub unsafe fn alloc_ptsz(real: types::cuMemAllocAsync_ptsz, from: usize, out: *mut DevicePtr, bytes: Size, stream: Stream) -> Result {
+pub unsafe fn alloc_ptsz(
+    real: types::cuMemAllocAsync_ptsz,
+    from: usize,
+    out: *mut DevicePtr,
+    bytes: Size,
+    stream: Stream,
+) -> Result {
     hooks::note_per_thread_streams();
     // SAFETY: the program's arguments.
     unsafe { alloc(real, from, out, bytes, stream) }
 }
 
 /// `cuMemAllocFromPoolAsync`.
-pub unsafe fn alloc_from_pool(real: types::cuMemAllocFromPoolAsync, from: usize, out: *mut DevicePtr, bytes: Size, pool: Ptr, stream: Stream) -> Result {
+pub unsafe fn alloc_from_pool(
+    real: types::cuMemAllocFromPoolAsync,
+    from: usize,
+    out: *mut DevicePtr,
+    bytes: Size,
+    pool: Ptr,
+    stream: Stream,
+) -> Result {
     note(stream);
     // SAFETY: the program's arguments.
     unsafe {
-        recorded("cuMemAllocFromPoolAsync", from, Api::CuMemAllocFromPoolAsync, Memory::Async, bytes, stream, out, || {
-            real(out, bytes, pool, stream)
-        })
+        recorded(
+            "cuMemAllocFromPoolAsync",
+            from,
+            Api::CuMemAllocFromPoolAsync,
+            Memory::Async,
+            bytes,
+            stream,
+            out,
+            || real(out, bytes, pool, stream),
+        )
     }
 }
 
 /// `cuMemAllocFromPoolAsync_ptsz`.
-pub unsafe fn alloc_from_pool_ptsz(real: types::cuMemAllocFromPoolAsync_ptsz, from: usize, out: *mut DevicePtr, bytes: Size, pool: Ptr, stream: Stream) -> Result {
+pub unsafe fn alloc_from_pool_ptsz(
+    real: types::cuMemAllocFromPoolAsync_ptsz,
+    from: usize,
+    out: *mut DevicePtr,
+    bytes: Size,
+    pool: Ptr,
+    stream: Stream,
+) -> Result {
     hooks::note_per_thread_streams();
     // SAFETY: the program's arguments.
     unsafe { alloc_from_pool(real, from, out, bytes, pool, stream) }

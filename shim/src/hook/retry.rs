@@ -4,6 +4,7 @@
 use crate::cuda::{Ptr, Result, STREAM_PER_THREAD, Size, Str, Stream, Uint};
 use crate::hooks::{self, types};
 use crate::pool::retrying;
+use crate::sync;
 
 /// CUlaunchConfig, as far as the stream.
 #[repr(C)]
@@ -17,7 +18,8 @@ macro_rules! retried {
         $($(#[$doc])*
         #[allow(clippy::too_many_arguments)]
         pub unsafe fn $name(real: types::$t, _: usize, $($a: $ty),*) -> Result {
-            $(if $stream == STREAM_PER_THREAD { hooks::note_per_thread_streams(); })?
+            $(if $stream == STREAM_PER_THREAD { hooks::note_per_thread_streams(); }
+            sync::before_submission();)?
             // SAFETY: the program's arguments.
             retrying(|| unsafe { real($($a),*) })
         })*
@@ -64,11 +66,19 @@ retried! {
 }
 
 /// `cuLaunchKernelEx`: the stream is in the configuration.
-pub unsafe fn launch_kernel_ex(real: types::cuLaunchKernelEx, _: usize, config: *const LaunchConfig, f: Ptr, params: Ptr, extra: Ptr) -> Result {
+pub unsafe fn launch_kernel_ex(
+    real: types::cuLaunchKernelEx,
+    _: usize,
+    config: *const LaunchConfig,
+    f: Ptr,
+    params: Ptr,
+    extra: Ptr,
+) -> Result {
     // SAFETY: null or the program's structure, which begins with seven numbers and the stream.
     if !config.is_null() && unsafe { (*config).stream } == STREAM_PER_THREAD {
         hooks::note_per_thread_streams();
     }
+    sync::before_submission();
     // SAFETY: the program's arguments.
     retrying(|| unsafe { real(config, f, params, extra) })
 }

@@ -2,8 +2,8 @@
 
 use crate::context;
 use crate::cuda::{
-    DevicePtr, ERROR_INVALID_VALUE, POINTER_ATTRIBUTE_BUFFER_ID, POINTER_ATTRIBUTE_P2P_TOKENS, POINTER_ATTRIBUTE_RANGE_SIZE, Ptr,
-    Result, SUCCESS, Size, Uint,
+    DevicePtr, ERROR_INVALID_VALUE, POINTER_ATTRIBUTE_BUFFER_ID, POINTER_ATTRIBUTE_P2P_TOKENS,
+    POINTER_ATTRIBUTE_RANGE_SIZE, Ptr, Result, SUCCESS, Size, Uint,
 };
 use crate::hooks::types;
 use crate::pool::{self, POOL};
@@ -55,7 +55,13 @@ fn look(p: DevicePtr) -> Around {
 }
 
 /// `cuMemGetAddressRange`: the size asked for, not the block's.
-pub unsafe fn address_range(real: types::cuMemGetAddressRange_v2, _: usize, base: *mut DevicePtr, bytes: *mut Size, p: DevicePtr) -> Result {
+pub unsafe fn address_range(
+    real: types::cuMemGetAddressRange_v2,
+    _: usize,
+    base: *mut DevicePtr,
+    bytes: *mut Size,
+    p: DevicePtr,
+) -> Result {
     match look(p) {
         // SAFETY: the program's arguments.
         Around::Native => unsafe { real(base, bytes, p) },
@@ -107,7 +113,13 @@ pub fn leave_pool(b: &BlockInfo) {
 }
 
 /// `cuPointerGetAttribute`.
-pub unsafe fn attribute(real: types::cuPointerGetAttribute, _: usize, data: Ptr, attribute: i32, p: DevicePtr) -> Result {
+pub unsafe fn attribute(
+    real: types::cuPointerGetAttribute,
+    _: usize,
+    data: Ptr,
+    attribute: i32,
+    p: DevicePtr,
+) -> Result {
     match look(p) {
         // SAFETY: the program's arguments.
         Around::Native => unsafe { real(data, attribute, p) },
@@ -129,7 +141,14 @@ pub unsafe fn attribute(real: types::cuPointerGetAttribute, _: usize, data: Ptr,
 }
 
 /// `cuPointerGetAttributes`.
-pub unsafe fn attributes(real: types::cuPointerGetAttributes, _: usize, count: Uint, names: *mut i32, data: *mut Ptr, p: DevicePtr) -> Result {
+pub unsafe fn attributes(
+    real: types::cuPointerGetAttributes,
+    _: usize,
+    count: Uint,
+    names: *mut i32,
+    data: *mut Ptr,
+    p: DevicePtr,
+) -> Result {
     match look(p) {
         // SAFETY: the program's arguments.
         Around::Native => unsafe { real(count, names, data, p) },

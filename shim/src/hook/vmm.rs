@@ -6,12 +6,21 @@ use vramscope_core::event::{Event, EventKind, Memory};
 use super::{record_alloc, record_free, unfree};
 use crate::call::Call;
 use crate::context;
-use crate::cuda::{AllocationProp, DevicePtr, ERROR_OUT_OF_MEMORY, MEM_LOCATION_TYPE_DEVICE, Ptr, Result, SUCCESS, Size};
+use crate::cuda::{
+    AllocationProp, DevicePtr, ERROR_OUT_OF_MEMORY, MEM_LOCATION_TYPE_DEVICE, Ptr, Result, SUCCESS, Size,
+};
 use crate::hooks::types;
 use crate::{driver, pool, recorder, state};
 
 /// `cuMemCreate`.
-pub unsafe fn create(real: types::cuMemCreate, from: usize, out: *mut u64, bytes: Size, prop: *const AllocationProp, flags: u64) -> Result {
+pub unsafe fn create(
+    real: types::cuMemCreate,
+    from: usize,
+    out: *mut u64,
+    bytes: Size,
+    prop: *const AllocationProp,
+    flags: u64,
+) -> Result {
     if out.is_null() || prop.is_null() || !state::active() {
         // SAFETY: the program's arguments.
         return unsafe { real(out, bytes, prop, flags) };
@@ -64,7 +73,15 @@ pub unsafe fn release(real: types::cuMemRelease, from: usize, handle: u64) -> Re
 }
 
 /// `cuMemMap`.
-pub unsafe fn map(real: types::cuMemMap, from: usize, p: DevicePtr, bytes: Size, offset: Size, handle: u64, flags: u64) -> Result {
+pub unsafe fn map(
+    real: types::cuMemMap,
+    from: usize,
+    p: DevicePtr,
+    bytes: Size,
+    offset: Size,
+    handle: u64,
+    flags: u64,
+) -> Result {
     // SAFETY: the program's arguments.
     let r = pool::retrying(|| unsafe { real(p, bytes, offset, handle, flags) });
     if r == SUCCESS && state::active() {
@@ -100,7 +117,14 @@ fn mapped(kind: EventKind, api: Api, from: usize, p: DevicePtr, bytes: Size, han
 }
 
 /// `cuMemSetAccess`: page tables are memory too.
-pub unsafe fn set_access(real: types::cuMemSetAccess, _: usize, p: DevicePtr, bytes: Size, desc: Ptr, count: Size) -> Result {
+pub unsafe fn set_access(
+    real: types::cuMemSetAccess,
+    _: usize,
+    p: DevicePtr,
+    bytes: Size,
+    desc: Ptr,
+    count: Size,
+) -> Result {
     // SAFETY: the program's arguments.
     pool::retrying(|| unsafe { real(p, bytes, desc, count) })
 }

@@ -83,6 +83,7 @@ pub(super) unsafe fn follow(
 
 #[cfg(test)]
 mod tests {
+    use super::super::hash;
     use super::*;
 
     #[test]
@@ -100,7 +101,7 @@ mod tests {
         // SAFETY: the chain above lies on this thread's stack.
         let captured = unsafe { follow(base, base, &stack, &mut out, 0x4fff..0x5000) };
         assert_eq!(out[..captured.len], [0x6000, 0x7000, 0x8000]);
-        assert_eq!(captured.hash, hash::hash(&out[..captured.len]));
+        assert_eq!(captured.hash, hash(&out[..captured.len]));
         // SAFETY: as above.
         let captured = unsafe { follow(base, base, &stack, &mut out[..2], 0..0) };
         assert_eq!(out[..captured.len], [0x5000, 0x6000]);

@@ -13,6 +13,7 @@ pub(super) fn fold(hash: u64, word: u64) -> u64 {
 }
 
 /// The hash of a captured stack: equal to the one that [`capture`](super::capture) gave with it.
+#[cfg(test)]
 pub fn hash(pcs: &[u64]) -> u64 {
     pcs.iter().fold(SEED, |hash, &pc| fold(hash, pc))
 }

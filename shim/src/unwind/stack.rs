@@ -57,7 +57,8 @@ pub(super) fn set_main_top(stack_end: u64) {
 }
 
 impl ThreadStack {
-    /// Knows nothing yet. The same as zeroed memory.
+    /// Knows nothing yet. The same as zeroed memory, which is what the library uses.
+    #[cfg(test)]
     pub const fn new() -> ThreadStack {
         ThreadStack {
             low: AtomicU64::new(0),

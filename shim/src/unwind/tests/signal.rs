@@ -110,6 +110,7 @@ fn sample(chain: Chain, flags: c_int, count: u32) {
 #[test]
 fn at_arbitrary_instructions() {
     set_up();
+    let _no_close = no_close();
     libgcc();
     let library = library(CHAIN, &[]);
     sample(library.chain, 0, 4000);

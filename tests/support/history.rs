@@ -1,0 +1,245 @@
+//! A history as a test reads it, and the rules that each must keep.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use vramscope_core::event::{Event, EventKind, Memory, Source};
+use vramscope_core::trace::read::Reader;
+use vramscope_core::trace::{Footer, Frame, Header, Line, Module, Stack};
+
+/// A history, read whole.
+#[derive(Debug)]
+pub struct History {
+    /// The file.
+    pub path: PathBuf,
+    /// All lines.
+    pub lines: Vec<Line>,
+}
+
+/// Where the spool of a history was.
+pub fn spool_of(path: &Path) -> Option<PathBuf> {
+    let header = Reader::open(path).ok()?.header().clone();
+    (!header.spool.is_empty()).then(|| header.spool.into())
+}
+
+impl History {
+    /// Reads a history that must be whole.
+    pub fn read(path: &Path) -> History {
+        let mut reader = Reader::open(path).unwrap_or_else(|e| panic!("{e}"));
+        let lines: Vec<Line> = reader.by_ref().collect();
+        assert!(reader.damage().is_none(), "{}", reader.damage().expect("just seen"));
+        History { path: path.to_owned(), lines }
+    }
+
+    /// Its header.
+    pub fn header(&self) -> &Header {
+        match self.lines.first() {
+            Some(Line::Header(h)) => h,
+            _ => panic!("{}: no header", self.path.display()),
+        }
+    }
+
+    /// Its footer, if it has one.
+    pub fn footer(&self) -> Option<&Footer> {
+        match self.lines.last() {
+            Some(Line::Footer(f)) => Some(f),
+            _ => None,
+        }
+    }
+
+    /// The events with their threads.
+    pub fn events(&self) -> impl Iterator<Item = (u32, &Event)> {
+        self.lines.iter().filter_map(|l| match l {
+            Line::Event(thread, e) => Some((*thread, e)),
+            _ => None,
+        })
+    }
+
+    /// Events of a kind.
+    pub fn of(&self, kind: EventKind) -> impl Iterator<Item = &Event> {
+        self.events().map(|(_, e)| e).filter(move |e| e.kind == kind)
+    }
+
+    /// How many allocations it tells of.
+    pub fn allocations(&self) -> usize {
+        self.of(EventKind::Alloc).count()
+    }
+
+    /// The last value of a counter, by summing up nothing: the writer writes totals.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().filter_map(|l| match l {
+            Line::Note(n) => Some(n.message.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The modules by number.
+    pub fn modules(&self) -> BTreeMap<u32, &Module> {
+        let all = self.lines.iter().filter_map(|l| match l {
+            Line::Module(m) => Some((m.module, m)),
+            _ => None,
+        });
+        all.collect()
+    }
+
+    /// The stacks by number.
+    pub fn stacks(&self) -> HashMap<u32, &Stack> {
+        let all = self.lines.iter().filter_map(|l| match l {
+            Line::Stack(s) => Some((s.stack, s)),
+            _ => None,
+        });
+        all.collect()
+    }
+
+    /// File names of the modules that an event's stack goes through, innermost first.
+    pub fn files_of(&self, e: &Event) -> Vec<String> {
+        let modules = self.modules();
+        let stacks = self.stacks();
+        let Some(stack) = stacks.get(&e.stack) else { return Vec::new() };
+        let module = |f: &Frame| match f {
+            Frame::Native(m, _) | Frame::Guessed(m, _, _) => *m,
+            Frame::Other(_) => 0,
+        };
+        let name = |m: u32| modules.get(&m).map(|m| file(&m.path)).unwrap_or_default();
+        stack.frames.iter().map(|f| name(module(f))).collect()
+    }
+
+    fn say(&self, what: &str) -> String {
+        format!("{}: {what}", self.path.display())
+    }
+
+    /// The rules of every history.
+    pub fn check(&self) {
+        self.check_definitions();
+        self.check_threads();
+        self.check_pairs();
+        self.check_overlap();
+        if let Some(f) = self.footer() {
+            assert_eq!(f.events as usize, self.events().count(), "{}", self.say("the footer's number of events"));
+            assert_eq!(f.lost, 0, "{}", self.say("events were lost"));
+        }
+    }
+
+    /// Headers, modules, stacks and threads come before what names them, and once.
+    fn check_definitions(&self) {
+        let (mut modules, mut stacks, mut threads) = (HashSet::from([0]), HashSet::from([0]), HashSet::new());
+        for (i, line) in self.lines.iter().enumerate() {
+            let at = |what: &str| self.say(&format!("line {}: {what}: {line:?}", i + 1));
+            match line {
+                Line::Header(_) => assert_eq!(i, 0, "{}", at("a second header")),
+                Line::Module(m) => assert!(modules.insert(m.module), "{}", at("a module twice")),
+                Line::Stack(s) => {
+                    for f in &s.frames {
+                        if let Frame::Native(m, _) | Frame::Guessed(m, _, _) = f {
+                            assert!(modules.contains(m), "{}", at("a frame of an unknown module"));
+                        }
+                    }
+                    assert!(stacks.insert(s.stack), "{}", at("a stack twice"));
+                }
+                Line::Thread(t) => {
+                    assert!(threads.insert(t.thread), "{}", at("a thread twice: events of it were lost"))
+                }
+                Line::Event(thread, e) => {
+                    assert!(threads.contains(thread), "{}", at("an unknown thread"));
+                    assert!(stacks.contains(&e.stack), "{}", at("an unknown stack"));
+                    assert!(modules.contains(&e.caller), "{}", at("an unknown calling module"));
+                }
+                Line::Footer(_) => assert_eq!(i + 1, self.lines.len(), "{}", at("something follows the footer")),
+                Line::Unknown => panic!("{}", at("a line that this version does not know")),
+                Line::Device(_) | Line::Text(_) | Line::Live(..) | Line::Note(_) => {}
+            }
+        }
+    }
+
+    /// A thread's events are in order.
+    fn check_threads(&self) {
+        let mut last: HashMap<u32, u64> = HashMap::new();
+        for (thread, e) in self.events() {
+            let before = last.insert(thread, e.time).unwrap_or(0);
+            assert!(before <= e.time, "{}", self.say(&format!("thread {thread} goes back in time at {e:?}")));
+        }
+    }
+
+    /// Numbers are used once, and a free belongs to an allocation.
+    fn check_pairs(&self) {
+        let mut given: HashMap<u64, u32> = HashMap::new();
+        let mut freed: HashMap<u64, i32> = HashMap::new();
+        for (_, e) in self.events() {
+            match e.kind {
+                EventKind::Alloc | EventKind::SegmentAlloc => {
+                    assert!(e.id != 0, "{}", self.say(&format!("an allocation without a number: {e:?}")));
+                    *given.entry(e.id).or_default() += 1;
+                }
+                EventKind::Free | EventKind::SegmentFree => *freed.entry(e.id).or_default() += 1,
+                EventKind::FreeFailed => *freed.entry(e.id).or_default() -= 1,
+                _ => {}
+            }
+        }
+        for (id, times) in &given {
+            assert_eq!(*times, 1, "{}", self.say(&format!("number {id} was given {times} times")));
+        }
+        // Rotated histories may have forgotten the beginning.
+        if self.header().part > 0 || self.lines.iter().any(|l| matches!(l, Line::Live(..))) {
+            return;
+        }
+        for (id, times) in &freed {
+            assert!(given.contains_key(id), "{}", self.say(&format!("a free of {id}, which was never given")));
+            assert!((0..=1).contains(times), "{}", self.say(&format!("{id} was freed {times} times")));
+        }
+    }
+
+    /// No byte is given out twice at a time. An allocation is recorded after it was made and a free before it happens, so
+    /// the recorded lives of a byte never overlap, whoever had it.
+    fn check_overlap(&self) {
+        if self.header().part > 0 || self.lines.iter().any(|l| matches!(l, Line::Live(..))) {
+            return;
+        }
+        let mut events: Vec<&Event> = self.events().map(|(_, e)| e).collect();
+        events.sort_by_key(|e| e.time);
+        // address → (end, id, context)
+        let mut live: BTreeMap<u64, (u64, u64, u16)> = BTreeMap::new();
+        let mut at: HashMap<u64, u64> = HashMap::new();
+        let mut freed: HashMap<u64, (u64, u64, u16)> = HashMap::new();
+        for e in events {
+            match e.kind {
+                EventKind::Alloc if !matches!(e.memory, Memory::Vmm | Memory::Imported | Memory::Array) => {
+                    if e.memory == Memory::Device && e.how == Source::Hit as u8 {
+                        assert!(
+                            e.block >= e.bytes && e.extra[0] != 0,
+                            "{}",
+                            self.say(&format!("a block too small: {e:?}"))
+                        );
+                    }
+                    let end = e.address + e.bytes.max(e.block);
+                    if let Some((start, other)) = live.range(..end).next_back() {
+                        assert!(
+                            other.0 <= e.address,
+                            "{}",
+                            self.say(&format!("{e:?} overlaps number {} at {start:#x}", other.1))
+                        );
+                    }
+                    live.insert(e.address, (end, e.id, e.context));
+                    at.insert(e.id, e.address);
+                }
+                EventKind::Free => {
+                    if let Some(gone) = at.get(&e.id).and_then(|address| live.remove(address)) {
+                        freed.insert(e.id, gone);
+                    }
+                }
+                // The free did not happen.
+                EventKind::FreeFailed => {
+                    if let (Some(address), Some(back)) = (at.get(&e.id), freed.remove(&e.id)) {
+                        live.insert(*address, back);
+                    }
+                }
+                EventKind::ContextEnd => live.retain(|_, l| l.2 != e.context),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The file's name in a path.
+pub fn file(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
+}
