@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Link, Mode, Program};
-use vramscope_core::event::EventKind;
+use vramscope_core::event::{EventKind, FreeHow};
 
 fn small_device(case: &str) -> Program {
     Program::new("pressure", Link::Driver).arg(case).env("SIMGPU_MEMORY_MB", "1024").env("SIMGPU_CONTEXT_MB", "256")
@@ -61,9 +61,11 @@ fn the_limit_holds() {
             EventKind::Free => active -= sizes.get(&e.id).copied().unwrap_or(0),
             _ => {}
         }
-        // One block may be on its way between the two.
-        most = most.max(reserved - active - (16 << 20));
+        // Between two lines of one call the books are open: looked at where a block has just been kept.
+        if e.kind == EventKind::Free && e.how != FreeHow::Driver as u8 {
+            most = most.max(reserved - active);
+        }
     }
-    assert!(most <= 64 << 20, "{most} bytes were cached");
+    assert!(most > 0 && most <= 64 << 20, "{most} bytes were cached");
     assert!(history.of(EventKind::SegmentFree).count() > 0, "nothing was given back");
 }

@@ -22,6 +22,36 @@ fn define(producer: &mut Producer<'_>, definition: &Definition<'_>) {
     }
 }
 
+/// A stack may name a module that another thread defined, in a ring that is read earlier or later.
+#[test]
+fn modules_come_before_the_stacks_that_name_them() {
+    let words = words(2, 64);
+    let spool = spool(&words, 2, 64);
+    let memo = Memo::default();
+    let mut writer = Writer::new(spool, memo.clone(), &Options::default()).unwrap();
+    let mut rings = [spool.claim_ring(1, b"a").unwrap(), spool.claim_ring(2, b"b").unwrap()];
+    for (definer, user, n) in [(1, 0, 1), (0, 1, 2)] {
+        let module = Definition::Module { number: n, address: 0, bytes: 1, path: b"/m", build_id: b"" };
+        define(&mut rings[definer], &module);
+        define(&mut rings[user], &Definition::Stack { number: n, frames: &[frame(n as u16, 1, false)], cut: false });
+    }
+    writer.flush(u64::MAX, 1).unwrap();
+    let folder = Folder::new();
+    let path = folder.file("history.jsonl");
+    memo.save(&path);
+    let mut known = Vec::new();
+    for line in lines(&path) {
+        match line {
+            Line::Module(m) => known.push(m.module),
+            Line::Stack(s) => {
+                assert!(s.frames.iter().all(|f| matches!(f, Frame::Native(m, _) if known.contains(m))), "{s:?}")
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(known.len(), 2);
+}
+
 /// Threads that share a table of stacks, more threads than rings, and a writer beside them.
 fn threads(compress: bool) {
     const THREADS: u64 = 12;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::cuda::{self, Stream};
-use crate::driver;
+use crate::{driver, state};
 
 /// Held for reading while a barrier is issued, for writing while a capture begins.
 static GATE: RwLock<()> = RwLock::new(());
@@ -47,7 +47,7 @@ fn identity(stream: Stream, per_thread: bool) -> Capturing {
 /// Carries out a call that begins a capture of `stream`.
 pub fn begin(stream: Stream, per_thread: bool, call: impl FnOnce() -> cuda::Result) -> cuda::Result {
     let gate = GATE.write().unwrap_or_else(|e| e.into_inner());
-    let result = call();
+    let result = state::uncancelled(call);
     if result == cuda::SUCCESS {
         let mut s = streams();
         s.push(identity(stream, per_thread));

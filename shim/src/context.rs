@@ -12,7 +12,7 @@ use vramscope_core::pool::ContextId;
 use crate::cuda::{self, Context};
 use crate::driver;
 use crate::thread;
-use crate::{pool, recorder};
+use crate::{pool, recorder, state};
 
 /// Contexts alive at once that the pool serves; the memory of further ones is the driver's alone.
 pub const MAX: usize = 64;
@@ -235,7 +235,7 @@ pub fn ending(
         slot(id).dying.store(true, Release);
         pool::POOL.mark_dying(id);
     }
-    let result = call();
+    let result = state::uncancelled(call);
     let gone = ended(result);
     if let Some(h) = handle.filter(|_| gone) {
         l.green.retain(|g| *g != h);
@@ -266,7 +266,7 @@ pub fn ending(
 /// Runs a call that may make a context, one at a time with those that end one.
 pub fn making(call: impl FnOnce() -> cuda::Result) -> cuda::Result {
     let _l = lifecycle();
-    call()
+    state::uncancelled(call)
 }
 
 /// The known contexts of a device.

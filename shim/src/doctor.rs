@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::*};
 
 use crate::hooks::{COUNT, NAMES};
-use crate::{message, real, settings};
+use crate::{bypass, message, real, settings};
 
 /// How a program came to a function.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,4 +103,7 @@ fn report() {
             message::line(format_args!("vramscope-doctor: bypass {n} {c}"));
         }
     }
+    bypass::each(&mut |object, name, target| {
+        message::line(format_args!("vramscope-doctor: bypassed {name} by {object}, bound to {target}"));
+    });
 }

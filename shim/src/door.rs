@@ -122,6 +122,7 @@ pub fn substitute(given: *mut c_void, name: &CStr, door: Door) -> *mut c_void {
     if state::switched_off() || !real::resolve() {
         return given;
     }
+    doctor::watch();
     match real::index_of(given.cast()) {
         Some(i) => {
             doctor::asked(i, door);

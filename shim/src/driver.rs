@@ -294,22 +294,11 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// A real driver call that may be slow: its time is measured, and a pthread_cancel meanwhile takes effect after it, because
-/// Rust frames with something to clean up lie around it.
+/// Carries out a driver call and measures it, in nanoseconds.
 pub fn timed<T>(f: impl FnOnce() -> T) -> (T, u64) {
-    let mut old = 0;
-    // SAFETY: a pointer to a local.
-    unsafe { pthread_setcancelstate(1, &mut old) };
     let t = now_ns();
     let r = f();
-    let took = now_ns().saturating_sub(t);
-    // SAFETY: as above.
-    unsafe { pthread_setcancelstate(old, std::ptr::null_mut()) };
-    (r, took)
-}
-
-unsafe extern "C" {
-    fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
+    (r, now_ns().saturating_sub(t))
 }
 
 /// Bytes that the driver charges for an allocation: whole 2 MiB pages over 1 MiB; smaller ones share pages.

@@ -3,6 +3,7 @@
 //!
 //! All unsafe code of the project is in this crate. Nothing may depend on it. See ARCHITECTURE.md.
 
+mod bypass;
 mod call;
 mod capture;
 mod clock;

@@ -84,10 +84,19 @@ impl<'a> Up<'a> {
         if segment.id != 0 {
             recorder::event(&Event {
                 kind: EventKind::SegmentFree,
+                memory: Memory::Device,
                 id: segment.id,
                 context: context::slot(segment.context).number(),
                 ..Event::default()
             });
+        }
+    }
+
+    /// The driver did not take it.
+    pub fn not_released(&self, segment: &Segment, r: Result) {
+        if segment.id != 0 {
+            let code = r as u16;
+            recorder::event(&Event { kind: EventKind::FreeFailed, id: segment.id, code, ..Event::default() });
         }
     }
 
@@ -158,14 +167,7 @@ impl Upstream for Up<'_> {
         match real_free(segment.address, &self.took) {
             cuda::SUCCESS => Ok(()),
             r => {
-                if segment.id != 0 {
-                    recorder::event(&Event {
-                        kind: EventKind::FreeFailed,
-                        id: segment.id,
-                        code: r as u16,
-                        ..Event::default()
-                    });
-                }
+                self.not_released(segment, r);
                 Err(r)
             }
         }

@@ -7,7 +7,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering::*};
 
 use crate::message::error;
-use crate::{exit, pool, real, recorder, settings, unwind};
+use crate::{doctor, exit, pool, real, recorder, settings, unwind};
 
 const UNKNOWN: u8 = 0;
 const ON: u8 = 1;
@@ -74,6 +74,7 @@ fn start() -> bool {
             // A fault of ours is said in our own words.
             std::panic::set_hook(Box::new(|_| {}));
             settings::get();
+            doctor::watch();
             // SAFETY: the resolver takes any name.
             unsafe { unwind::init(real::libc_symbol) };
             recorder::start();
@@ -129,10 +130,27 @@ pub fn exiting() -> bool {
     EXITING.load(Relaxed)
 }
 
-/// Runs our own code so that a panic of it never reaches the program: it costs us our work, not theirs.
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
+}
+
+/// Defers a pthread_cancel until after `f`: for real calls made while a lock of ours is held.
+pub fn uncancelled<T>(f: impl FnOnce() -> T) -> T {
+    let mut cancel = 0;
+    // SAFETY: a pointer to a local; 1 is PTHREAD_CANCEL_DISABLE.
+    unsafe { pthread_setcancelstate(1, &mut cancel) };
+    let result = f();
+    // SAFETY: the state that was in force.
+    unsafe { pthread_setcancelstate(cancel, std::ptr::null_mut()) };
+    result
+}
+
+/// Runs our own code so that a panic of it never reaches the program: it costs us our work, not theirs. A pthread_cancel
+/// meanwhile takes effect after it: the driver's waits are cancellation points, and a forced unwinding must not meet the
+/// catch.
 #[inline(never)]
 pub fn guarded<T>(what: &str, f: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(f)) {
+    match uncancelled(|| catch_unwind(AssertUnwindSafe(f))) {
         Ok(v) => Some(v),
         Err(payload) => {
             broke(what, payload.as_ref());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -120,6 +120,14 @@ fn identity(f: &File) -> Option<(u64, u64)> {
     Some((m.dev(), m.ino()))
 }
 
+/// The same file on a high number: a program may count on getting the next low one.
+fn high(f: &File) -> Option<File> {
+    // SAFETY: a descriptor of ours.
+    let fd = unsafe { libc::fcntl(f.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 512) };
+    // SAFETY: a new descriptor that nobody else owns.
+    (fd >= 0).then(|| unsafe { File::from_raw_fd(fd) })
+}
+
 impl Trace {
     /// Opens what a path names. The error says what is wrong with which path.
     pub fn open(path: &Path) -> io::Result<Trace> {
@@ -127,7 +135,8 @@ impl Trace {
         if kind.is_ok_and(|k| k.is_fifo() || k.is_char_device() || k.is_socket()) {
             return Ok(Trace::Later(path.to_owned()));
         }
-        let file = TraceFile::create(path)?;
+        let mut file = TraceFile::create(path)?;
+        file.relocate(high);
         let identity = identity(file.file()).ok_or(io::ErrorKind::NotFound)?;
         Ok(Trace::File { file, identity })
     }
@@ -148,7 +157,8 @@ impl Output for Trace {
             Trace::File { file, identity: at } => {
                 if identity(file.file()) != Some(*at) {
                     // Whatever is on that number now is the program's: it must be neither written to nor closed.
-                    let again = TraceFile::append(file.path())?;
+                    let mut again = TraceFile::append(file.path())?;
+                    again.relocate(high);
                     if identity(again.file()) != Some(*at) {
                         return Err(io::Error::other("the file was replaced by another"));
                     }
@@ -159,8 +169,8 @@ impl Output for Trace {
             Trace::Stream(f) => f.write(bytes),
             Trace::Later(p) => {
                 let f = OpenOptions::new().write(true).open(&p)?;
+                let f = high(&f).unwrap_or(f);
                 let n = (&f).write(bytes)?;
-                let _ = f.as_raw_fd();
                 *self = Trace::Stream(f);
                 Ok(n)
             }
@@ -171,6 +181,7 @@ impl Output for Trace {
         match self {
             Trace::File { file, identity: at } => {
                 file.next_part()?;
+                file.relocate(high);
                 *at = identity(file.file()).ok_or(io::ErrorKind::NotFound)?;
                 Ok(())
             }

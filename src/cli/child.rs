@@ -60,7 +60,7 @@ pub fn start(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Ends this process as the program ended: with its exit code, or by the signal that killed it, so that a shell sees it.
+/// Ends this process as the program ended: with its exit code, or by the signal that killed it, as a shell wants it.
 pub fn end_like(status: ExitStatus) -> ExitCode {
     if let Some(signal) = status.signal() {
         // One core dump is enough.

@@ -10,6 +10,7 @@ pub mod child;
 pub mod doctor;
 pub mod elf;
 pub mod preload;
+pub mod probe;
 pub mod program;
 pub mod recover;
 pub mod report;

@@ -55,8 +55,8 @@ pub fn plain_path(library: &Path, run_dir: &Path) -> Result<PathBuf> {
     Ok(link)
 }
 
-/// LD_PRELOAD with our library in it. What was there stays; sanitizers, there or needed by the program, come first: they
-/// refuse to start, or miss calls, when something is before them.
+/// LD_PRELOAD with our library in it. What was there stays; sanitizers, there or needed by the program, come first:
+/// they refuse to start, or miss calls, when something is before them.
 pub fn value(existing: Option<&OsStr>, library: &Path, sanitizers: &[OsString]) -> OsString {
     let existing = existing.map_or(&[][..], OsStr::as_bytes);
     let entries: Vec<&[u8]> = existing.split(|b| *b == b' ' || *b == b':').filter(|e| !e.is_empty()).collect();

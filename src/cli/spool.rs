@@ -155,7 +155,7 @@ pub(crate) mod tests {
     /// No process has such a number.
     pub(crate) const DEAD: u32 = 999_999_999;
 
-    /// A spool in this folder, of a process that recorded 5 allocations of 1 MiB and wrote none of them: (spool, trace).
+    /// A spool in this folder, of a process that recorded 5 allocations of 1 MiB and wrote none: (spool, trace).
     pub(crate) fn unwritten(folder: &Path, pid: u32) -> (PathBuf, PathBuf) {
         let path = folder.join(format!("spool.{pid}.1"));
         let trace = folder.join(format!("trace-{pid}.jsonl"));

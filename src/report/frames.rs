@@ -165,8 +165,8 @@ mod tests {
         s.module(5, "/usr/lib/libc.so.6");
         let history = s.history();
         let mut names = Names::new(&[]);
-        names.insert(1, 0x40, vec![named("forward(Model&)", "/work/model.cu", 88)]);
-        names.insert(1, 0x50, vec![named("step", "/work/train.cpp", 41), named("main", "", 0)]);
+        names.insert(1, 0x40, vec![named("forward(Model&)", "/job/model.cu", 88)]);
+        names.insert(1, 0x50, vec![named("step", "/job/train.cpp", 41), named("main", "", 0)]);
         let lines = shown(&history, &names, stack);
         let show = |what: &str, place: &str| Shown { what: what.into(), place: place.into() };
         assert_eq!(

@@ -163,7 +163,7 @@ mod tests {
             (0x1300, "allreduce()", 55),
             (0x2000, "main", 120),
         ] {
-            page.names.insert(1, offset, vec![named(function, "/work/src/model.cu", line)]);
+            page.names.insert(1, offset, vec![named(function, "/job/src/model.cu", line)]);
         }
         write(&mut page, &history);
         page.out

@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn six_lines() {
         let mut history = sample().history();
-        history.path = "/work/vramscope-train-4242.jsonl".into();
+        history.path = "/job/vramscope-train-4242.jsonl".into();
         assert_eq!(
             text(&history),
             "\
@@ -116,7 +116,7 @@ vramscope: allocations  215, 200 (93.0 %) served by the pool without the driver;
 vramscope: time saved   about 13.4 ms for 200 allocations; 202 frees avoided, none was timed
 vramscope: never freed  801 MiB in 13 allocations, and 16.0 MiB of host memory in 1
 vramscope: sync         auto: 202 device barriers, 0 host waits
-vramscope: history      /work/vramscope-train-4242.jsonl
+vramscope: history      /job/vramscope-train-4242.jsonl
 "
         );
     }

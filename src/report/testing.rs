@@ -26,9 +26,9 @@ impl Script {
             version: vramscope_core::trace::VERSION,
             pid: 4242,
             host: "gpu07".into(),
-            program: "/work/program".into(),
+            program: "/job/program".into(),
             arguments: vec!["./program".into(), "--steps".into(), "100".into()],
-            directory: "/work".into(),
+            directory: "/job".into(),
             granularity: 2 << 20,
             driver: 13000,
             rank: BTreeMap::from([("RANK".into(), "0".into())]),
@@ -37,7 +37,7 @@ impl Script {
         };
         let device = Device { device: 0, name: "NVIDIA H200".into(), uuid: "GPU-01234567".into(), bytes: 139 << 30 };
         let mut s = Script { lines: vec![Line::Header(header), Line::Device(device)], time: 0, ids: 0, stacks: 0 };
-        s.module(1, "/work/program");
+        s.module(1, "/job/program");
         let context = Event { kind: EventKind::Context, context: 1, extra: [0, 1, 0], ..Event::default() };
         s.event(context);
         s

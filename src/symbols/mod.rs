@@ -1,5 +1,5 @@
-//! Addresses to names, offline: a history holds modules (path and build id) and offsets, and the names are read from the
-//! files when a person asks. Nothing here fails: a frame without a name is `libfoo.so+0x1234`.
+//! Addresses to names, offline: a history holds modules (path and build id) and offsets, and the names are read from
+//! the files when a person asks. Nothing here fails: a frame without a name is `libfoo.so+0x1234`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ impl Names {
         let name = file_name(&module.path);
         let (file, note) = match find::find(module, &self.folders) {
             Found::File(path) => (Some(path), None),
-            // The kernel's page of code has no file, our own and CUDA's frames are not shown: nobody misses those names.
+            // The kernel's page of code has no file, our own and CUDA's frames are not shown: nobody misses them.
             _ if UNMISSED.iter().any(|m| name.starts_with(m)) || name.is_empty() => (None, None),
             Found::Missing => (None, Some(format!("{name} is not at {}", module.path))),
             Found::Changed => (None, Some(format!("{} is not the file that ran (its build id differs)", module.path))),

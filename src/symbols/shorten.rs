@@ -23,8 +23,8 @@ fn fits(name: &str, width: usize) -> bool {
     name.chars().count() <= width
 }
 
-/// Replaces each outermost pair of brackets and what is between by `with`. `operator<`, `operator->` and `operator()` are
-/// names, `(anonymous namespace)` is a part of one, and `<T as Trait>::f` begins with what it is about.
+/// Replaces each outermost pair of brackets and what is between by `with`. `operator<`, `operator->` and `operator()`
+/// are names, `(anonymous namespace)` is a part of one, and `<T as Trait>::f` begins with what it is about.
 fn collapse(name: &str, open: char, close: char, with: &str) -> String {
     const NAMES: [&str; 11] = [
         "operator<<=",
@@ -107,5 +107,13 @@ mod tests {
     fn rust_paths() {
         let name = "core::ops::function::FnOnce::call_once<alloc::boxed::Box<dyn core::ops::Fn(), Global>>";
         assert_eq!(shorten(name, 50), "core::ops::function::FnOnce::call_once<...>");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_the_name_it_fits(name in "[a-z<>():&* ~-]{0,80}|\\PC{0,40}|(operator[<>()=-]{1,3}|[a-z]{1,5}::|<|>|\\(|\\)){0,20}", width in 4usize..90) {
+            let short = shorten(&name, width);
+            proptest::prop_assert!(fits(&short, width) || fits(&name, width), "{short}");
+        }
     }
 }

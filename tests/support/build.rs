@@ -83,6 +83,27 @@ pub fn simgpu() -> &'static Path {
     })
 }
 
+/// A folder with a simulated driver whose `cuCtxWaitEvent` does nothing: the tests must notice.
+pub fn simgpu_without_barrier() -> PathBuf {
+    let out = profile_dir().join("simgpu-without-barrier/libcuda.so.1");
+    let objects = simgpu().join("obj");
+    let _lock = lock(&out);
+    let mut gcc = Command::new("g++");
+    gcc.args(["-shared", "-fPIC", "-pthread", "-Wl,-Bsymbolic", "-Wl,-z,nodelete", "-Wl,-soname,libcuda.so.1"]);
+    // The first definition counts.
+    gcc.args(["-Wl,--allow-multiple-definition", "-x", "c"]).arg("-I").arg(root().join("tests/simgpu"));
+    gcc.arg(root().join("tests/programs/no_wait.c")).args(["-x", "none"]);
+    let temporary = out.with_extension("tmp");
+    gcc.arg("-o").arg(&temporary);
+    let mut all: Vec<PathBuf> = fs::read_dir(objects).expect("objects").flatten().map(|e| e.path()).collect();
+    all.retain(|p| p.extension().is_some_and(|e| e == "o") && !p.file_name().unwrap_or_default().to_string_lossy().starts_with("cudart"));
+    all.sort();
+    gcc.args(all);
+    done("linking a driver without a barrier", &mut gcc);
+    fs::rename(&temporary, &out).expect("the driver");
+    out.parent().expect("a folder").to_owned()
+}
+
 /// What a program is linked with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
+use vramscope_core::trace::read::Reader;
 
 use super::build::{Link, program, programs_dir, simgpu, vramscope_library};
 use super::history::{self, History};
@@ -193,7 +194,6 @@ impl Program {
             assert!(said.is_empty(), "{run} says {said:?}");
         }
         if !self.check {
-            run.remove_spools();
             return;
         }
         let histories = run.histories();
@@ -305,15 +305,17 @@ impl Run {
         mine.remove(0)
     }
 
+    /// Finishes its histories with the spools that it left; those whose program ended in good order are whole already.
+    pub fn recovered(&self) -> Vec<History> {
+        history::spools_of(self.pid).iter().map(|spool| history::recover(spool)).collect()
+    }
+
     /// Removes the spools that it left in /dev/shm and says which: a program that ends in good order leaves none.
     pub fn remove_spools(&self) -> Vec<PathBuf> {
-        let mut left = Vec::new();
-        for path in self.traces() {
-            let Some(spool) = history::spool_of(&path) else { continue };
-            if fs::remove_file(&spool).is_ok() {
-                left.push(spool);
-            }
-        }
+        let mut left = history::spools_of(self.pid);
+        // Those of its children as well.
+        left.extend(self.traces().iter().filter_map(|p| Reader::open(p).ok()).map(|r| PathBuf::from(&r.header().spool)));
+        left.retain(|spool| fs::remove_file(spool).is_ok());
         left
     }
 }

@@ -139,6 +139,11 @@ impl Definition<'_> {
     }
 }
 
+/// Whether the kind in a first slot is a stack's, which refers to other definitions.
+pub(super) fn is_stack(kind: u64) -> bool {
+    kind & 0xff == STACK
+}
+
 /// If these are the kind and length of a definition's first slot: its payload words.
 pub(super) fn payload_words(kind: u64, length: u64) -> Option<u64> {
     ((kind & 0xff) > FIRST).then_some(length)

@@ -1,8 +1,9 @@
 //! The one consumer of all rings: the writer thread, or `recover`.
 //!
-//! A round: (1) read every ring's head; (2) read them again and hand out the definitions below the second reading;
-//! (3) hand out the events below the first. A thread commits a definition before it tells its number to others, so every
-//! number used in (3) was defined in (2) at the latest.
+//! A round reads every ring's head three times: for the events, then for the stacks, then for the other definitions; and
+//! hands out the other definitions below the third reading, the stacks below the second, the events below the first. A
+//! thread commits a definition before it tells its number to others, so whatever a record refers to lies, in whichever
+//! ring, below a later reading than the record: modules come before the stacks in them, stacks before events.
 //!
 //! Events are handed out merged by time, and those newer than the round's time wait for the next round. With that, an
 //! event that was caused by an event of another thread (a free, by an allocation) follows it in the file: its time is
@@ -24,8 +25,13 @@ struct Cursor {
     next: u64,
     /// Slots below are written and free.
     written: u64,
-    /// Definitions below were handed out.
+    /// Definitions other than stacks below were handed out,
     defined: u64,
+    /// and stacks below.
+    stacked: u64,
+    /// Third and second reading of the head in this round.
+    defined_head: u64,
+    stacked_head: u64,
     /// First reading of the head, this round and the last.
     head: u64,
     head_before: u64,
@@ -53,7 +59,7 @@ pub(super) struct Drain<'a> {
     order: BinaryHeap<Reverse<(u64, usize)>>,
     /// The ring being read, and up to which time it stays the earliest.
     current: Option<(usize, u64)>,
-    /// Ring whose definitions come next.
+    /// Ring whose definitions come next: all rings' definitions other than stacks, then all rings' stacks.
     defining: usize,
     /// Recover: for each thread of the file, the number of its first event that the file does not hold.
     resume: HashMap<u32, u64>,
@@ -88,7 +94,14 @@ impl<'a> Drain<'a> {
         self.until = until;
         for i in self.cursors.len()..self.spool.usable_rings() {
             let tail = self.spool.ring(i).tail();
-            self.cursors.push(Cursor { next: tail, written: tail, defined: tail, head: tail, ..Cursor::default() });
+            self.cursors.push(Cursor {
+                next: tail,
+                written: tail,
+                defined: tail,
+                stacked: tail,
+                head: tail,
+                ..Cursor::default()
+            });
         }
         for i in 0..self.cursors.len() {
             let ring = self.spool.ring(i);
@@ -105,6 +118,7 @@ impl<'a> Drain<'a> {
         self.defining = 0;
         self.current = None;
         self.order.clear();
+        self.read_definition_heads();
     }
 
     /// A head that cannot be (a damaged spool) holds nothing.
@@ -112,19 +126,38 @@ impl<'a> Drain<'a> {
         if head.wrapping_sub(from) <= self.spool.slots() as u64 { head } else { from }
     }
 
+    /// The second and the third reading of the heads.
+    fn read_definition_heads(&mut self) {
+        for i in 0..self.cursors.len() {
+            self.cursors[i].stacked_head = self.clamp(self.cursors[i].next, self.spool.ring(i).head());
+        }
+        for i in 0..self.cursors.len() {
+            self.cursors[i].defined_head = self.clamp(self.cursors[i].next, self.spool.ring(i).head());
+        }
+    }
+
     /// The next definition. After the last one come the events.
     pub(super) fn next_definition(&mut self) -> Option<Line> {
-        while self.defining < self.cursors.len() {
-            let i = self.defining;
+        let rings = self.cursors.len();
+        while self.defining < 2 * rings {
+            let (i, stacks) = (self.defining % rings, self.defining >= rings);
             let ring = self.spool.ring(i);
-            // Read again at every call: later than the first readings is all it must be.
-            let head = self.clamp(self.cursors[i].next, ring.head());
-            while self.cursors[i].defined < head {
-                let at = self.cursors[i].defined;
-                let slots = slots_at(&ring, at, head);
-                self.cursors[i].defined += slots;
-                if slots > 1 || is_definition(&ring, at) {
-                    match decode(&ring, at, slots) {
+            loop {
+                let cursor = &mut self.cursors[i];
+                let (at, head) = match stacks {
+                    true => (&mut cursor.stacked, cursor.stacked_head),
+                    false => (&mut cursor.defined, cursor.defined_head),
+                };
+                if *at >= head {
+                    break;
+                }
+                let here = *at;
+                let slots = slots_at(&ring, here, head);
+                *at += slots;
+                if definition::is_stack(ring.peek(here).map_or(0, |(kind, _)| kind)) == stacks
+                    && (slots > 1 || is_definition(&ring, here))
+                {
+                    match decode(&ring, here, slots) {
                         Some(line) => return Some(line),
                         None => self.damaged += 1,
                     }

@@ -48,6 +48,13 @@ impl TraceFile {
         Ok(TraceFile { file: OpenOptions::new().append(true).open(path)?, path: path.to_owned() })
     }
 
+    /// Puts another descriptor of the same file in the place of this one, which is closed.
+    pub fn relocate(&mut self, other: impl FnOnce(&File) -> Option<File>) {
+        if let Some(file) = other(&self.file) {
+            self.file = file;
+        }
+    }
+
     /// The open file.
     pub fn file(&self) -> &File {
         &self.file

@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use crate::cuda::{Ptr, Result, SUCCESS, Str};
-use crate::doctor::{self, Door};
+use crate::doctor::Door;
 use crate::door;
 use crate::hooks::types;
 
@@ -11,7 +11,6 @@ unsafe fn map(name: Str, out: *mut Ptr, result: Result) {
     if result != SUCCESS || name.is_null() || out.is_null() {
         return;
     }
-    doctor::watch();
     // SAFETY: not null; the driver wrote it. Success with a null pointer means: no such function at this version.
     let given = unsafe { *out };
     if given.is_null() {

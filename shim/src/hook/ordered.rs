@@ -128,7 +128,11 @@ impl Upstream for AsyncFree<'_> {
         // SAFETY: the program's arguments.
         let r = unsafe { (self.real)(s.address, self.stream) };
         self.result.set(r);
-        if r == SUCCESS { Ok(()) } else { Err(r) }
+        if r == SUCCESS {
+            return Ok(());
+        }
+        self.up.not_released(s, r);
+        Err(r)
     }
     fn out_of_memory(error: Result) -> bool {
         error == cuda::ERROR_OUT_OF_MEMORY

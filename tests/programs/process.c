@@ -1,0 +1,435 @@
+/* The ways in which processes and threads begin and end. */
+#include "common.h"
+#include <sys/syscall.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+
+static CUdeviceptr kept;
+static void work(void) {
+  primary(0);
+  kept = take(30000);
+  for (int i = 0; i < 10; ++i) MUST(cuMemFree(take(1000 * (size_t)(i + 1))));
+}
+static void wait_for(pid_t pid) {
+  int status = -1;
+  REQUIRE(waitpid(pid, &status, 0) == pid);
+  printf("child: exited %d with %d, signal %d\n", WIFEXITED(status), WIFEXITED(status) ? WEXITSTATUS(status) : 0, WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+}
+static void again(void) {
+  MUST(cuMemsetD8(kept, 5, 30000));
+  MUST(cuMemFree(kept));
+  MUST(cuMemFree(take(2000)));
+  printf("the parent goes on\n");
+}
+/* A child that touches no CUDA and ends as a child does. */
+static void case_fork_exit(void) {
+  work();
+  fflush(stdout);
+  pid_t pid = fork();
+  if (!pid) exit(3); /* runs the handlers that the parent registered */
+  wait_for(pid);
+  again();
+}
+static void case_fork__exit(void) {
+  work();
+  fflush(stdout);
+  pid_t pid = fork();
+  if (!pid) _exit(4);
+  wait_for(pid);
+  again();
+}
+/* A child that does touch CUDA gets the driver's answer to that. */
+static void case_fork_cuda(void) {
+  work();
+  fflush(stdout);
+  pid_t pid = fork();
+  if (!pid) {
+    CUdeviceptr p = 0;
+    SAY(cuMemAlloc(&p, 100));
+    SAY(cuMemFree(kept));
+    SAY(cuMemGetInfo(NULL, NULL));
+    SAY(cuMemAllocHost(NULL, 5));
+    fflush(stdout);
+    exit(0);
+  }
+  wait_for(pid);
+  again();
+}
+static void case_fork_exec(void) {
+  work();
+  fflush(stdout);
+  pid_t pid = fork();
+  if (!pid) {
+    execl("/proc/self/exe", "process", "worker", NULL);
+    _exit(90);
+  }
+  wait_for(pid);
+  again();
+}
+static void case_worker(void) {
+  work();
+  printf("a worker\n");
+}
+/* fork without glibc: no handler runs in the child. */
+static void case_clone(void) {
+  work();
+  fflush(stdout);
+  long pid = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+  if (!pid) {
+    CUdeviceptr p = 0;
+    int code = (int)cuMemAlloc(&p, 100);
+    syscall(SYS_exit_group, code == CUDA_ERROR_NOT_INITIALIZED ? 5 : 6);
+  }
+  wait_for((pid_t)pid);
+  again();
+}
+static void case_vfork(void) {
+  work();
+  fflush(stdout);
+  pid_t pid = vfork();
+  if (!pid) {
+    execl("/proc/self/exe", "process", "worker", NULL);
+    _exit(90);
+  }
+  wait_for(pid);
+  again();
+}
+/* A fork before the first CUDA call: both are programs of their own. */
+static void case_fork_first(void) {
+  pid_t pid = fork();
+  if (!pid) {
+    work();
+    exit(0);
+  }
+  wait_for(pid);
+  work();
+  again();
+}
+/* Children of children, while other threads allocate. */
+static volatile int stop;
+static void* churn(void* unused) {
+  (void)unused;
+  primary(0);
+  while (!stop) MUST(cuMemFree(take(5000)));
+  return NULL;
+}
+static void case_fork_threads(void) {
+  work();
+  pthread_t t[3];
+  for (int i = 0; i < 3; ++i) REQUIRE(!pthread_create(&t[i], NULL, churn, NULL));
+  for (int i = 0; i < 20; ++i) {
+    pid_t pid = fork();
+    if (!pid) exit(i);
+    int status;
+    REQUIRE(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == i);
+  }
+  stop = 1;
+  for (int i = 0; i < 3; ++i) pthread_join(t[i], NULL);
+  again();
+}
+/* The same process number, and a second history. */
+static void case_exec(void) {
+  work();
+  fflush(stdout);
+  execl("/proc/self/exe", "process", "worker", NULL);
+  exit(90);
+}
+static void case__exit(void) {
+  work();
+  fflush(stdout);
+  _exit(7);
+}
+static void case_quick_exit(void) {
+  work();
+  fflush(stdout);
+  quick_exit(8);
+}
+static void case_abort(void) {
+  work();
+  fflush(stdout);
+  abort();
+}
+static void case_segfault(void) {
+  work();
+  fflush(stdout);
+  *(volatile int*)(uintptr_t)8 = 1;
+}
+static void case_killed(void) {
+  work();
+  fflush(stdout);
+  raise(SIGKILL);
+}
+static void* exits(void* unused) {
+  (void)unused;
+  work();
+  fflush(stdout);
+  exit(9);
+}
+static void case_thread_exits(void) {
+  pthread_t t;
+  REQUIRE(!pthread_create(&t, NULL, exits, NULL));
+  for (;;) pause();
+}
+/* main ends, its threads go on. */
+static void* goes_on(void* unused) {
+  (void)unused;
+  usleep(50000);
+  primary(0);
+  again();
+  exit(0); /* the driver has threads that go on as well */
+}
+static void case_main_ends(void) {
+  pthread_t t;
+  work();
+  REQUIRE(!pthread_create(&t, NULL, goes_on, NULL));
+  pthread_exit(NULL);
+}
+/* Frees in the program's own exit handlers, registered before and after the driver's. */
+static void at_end(void) {
+  printf("at exit %d\n", (int)cuMemFree(kept));
+}
+static void case_atexit(void) {
+  atexit(at_end);
+  work();
+}
+/* Between the driver's handler and ours: it runs after ours, while the driver still answers. */
+static void case_atexit_between(void) {
+  MUST(cuInit(0));
+  atexit(at_end);
+  work();
+}
+static void case_atexit_late(void) {
+  work();
+  atexit(at_end);
+}
+static void __attribute__((destructor)) destructor(void) {
+  CUdeviceptr p = 0;
+  if (!getenv("FREE_IN_DESTRUCTOR")) return;
+  printf("destructor %d", (int)cuMemFree(kept));
+  printf(" %d\n", (int)cuMemAlloc(&p, 100));
+}
+static void case_destructor(void) {
+  setenv("FREE_IN_DESTRUCTOR", "1", 1);
+  work();
+}
+/* A thread that frees in the destructor of its own data. */
+static pthread_key_t key;
+static void key_ends(void* p) {
+  static __thread int round;
+  if (++round < 3) { /* after everybody else's */
+    pthread_setspecific(key, p);
+    return;
+  }
+  MUST(cuMemFree((CUdeviceptr)(uintptr_t)p));
+  MUST(cuMemFree(take(1234)));
+}
+static void* keyed(void* unused) {
+  (void)unused;
+  primary(0);
+  pthread_setspecific(key, (void*)(uintptr_t)take(4000));
+  return NULL;
+}
+static void case_thread_destructor(void) {
+  work();
+  REQUIRE(!pthread_key_create(&key, key_ends));
+  for (int i = 0; i < 20; ++i) {
+    pthread_t t;
+    REQUIRE(!pthread_create(&t, NULL, keyed, NULL));
+    pthread_join(t, NULL);
+  }
+  again();
+}
+static void* small(void* unused) {
+  (void)unused;
+  primary(0);
+  for (int i = 0; i < 50; ++i) {
+    CUdeviceptr p = 0;
+    MUST(cuMemAlloc(&p, 1000 + (size_t)i));
+    MUST(cuMemFree(p));
+  }
+  return NULL;
+}
+/* The smallest stack that a thread can have. */
+static void case_small_stack(void) {
+  work();
+  pthread_attr_t a;
+  pthread_attr_init(&a);
+  REQUIRE(!pthread_attr_setstacksize(&a, 16384));
+  for (int i = 0; i < 5; ++i) {
+    pthread_t t;
+    REQUIRE(!pthread_create(&t, &a, small, NULL));
+    pthread_join(t, NULL);
+  }
+  again();
+}
+static void case_threads_one_by_one(void) {
+  work();
+  for (int i = 0; i < 300; ++i) {
+    pthread_t t;
+    REQUIRE(!pthread_create(&t, NULL, small, NULL));
+    pthread_join(t, NULL);
+  }
+  again();
+}
+static void case_threads_at_once(void) {
+  work();
+  pthread_t t[64];
+  for (int i = 0; i < 64; ++i) REQUIRE(!pthread_create(&t[i], NULL, small, NULL));
+  for (int i = 0; i < 64; ++i) pthread_join(t[i], NULL);
+  again();
+}
+/* Threads cancelled inside a call of the driver. */
+static void* in_free(void* unused) {
+  (void)unused;
+  primary(0);
+  for (;;) {
+    MUST(cuMemFree(take(4000)));
+    pthread_testcancel();
+  }
+}
+static void* in_large_free(void* unused) {
+  (void)unused;
+  primary(0);
+  size_t pitch;
+  CUdeviceptr p;
+  for (;;) {
+    MUST(cuMemAllocPitch(&p, &pitch, 4000, 2, 4));
+    MUST(cuMemFree(p));
+    pthread_testcancel();
+  }
+}
+static void cancelled(void* (*body)(void*)) {
+  work();
+  for (int i = 0; i < 8; ++i) {
+    pthread_t t;
+    void* result = NULL;
+    REQUIRE(!pthread_create(&t, NULL, body, NULL));
+    usleep(20000 + 3000 * (useconds_t)i);
+    REQUIRE(!pthread_cancel(t));
+    pthread_join(t, &result);
+    printf("cancelled %d\n", result == PTHREAD_CANCELED);
+    MUST(cuMemFree(take(4000)));
+  }
+  again();
+}
+static void case_cancel(void) { cancelled(in_free); }
+static void case_cancel_unpooled(void) { cancelled(in_large_free); }
+/* A thread that waits for a kernel inside cudaFree. */
+static CUdeviceptr slow_block;
+static void* waits(void* unused) {
+  (void)unused;
+  primary(0);
+  MUST(cuMemFree(slow_block));
+  for (;;) pause();
+}
+static void case_cancel_waiting(void) {
+  work();
+  CUstream s;
+  void* host;
+  MUST(cuMemAllocHost(&host, 64)); /* the host waits in cudaFree in every mode but `device` */
+  MUST(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+  for (int i = 0; i < 3; ++i) {
+    pthread_t t;
+    void* result = NULL;
+    slow_block = take(70000);
+    slow_fill(s, kept, 100, 1, MS(200));
+    REQUIRE(!pthread_create(&t, NULL, waits, NULL));
+    usleep(50000);
+    REQUIRE(!pthread_cancel(t));
+    pthread_join(t, &result);
+    printf("cancelled %d\n", result == PTHREAD_CANCELED);
+    MUST(cuCtxSynchronize());
+    MUST(cuMemFree(take(70000)));
+  }
+  again();
+}
+/* Signals arrive all the time, in the middle of everything; their handler allocates nothing. */
+static volatile sig_atomic_t signals;
+static void on_signal(int n) {
+  (void)n;
+  ++signals;
+}
+static void case_signals(void) {
+  struct sigaction a = {.sa_handler = on_signal};
+  sigaction(SIGALRM, &a, NULL);
+  sigaction(SIGPROF, &a, NULL);
+  work();
+  struct itimerval every = {{0, 300}, {0, 300}};
+  setitimer(ITIMER_REAL, &every, NULL);
+  setitimer(ITIMER_PROF, &every, NULL);
+  for (int i = 0; i < 20000 || signals < 50; ++i) MUST(cuMemFree(take(1000 + (size_t)(i % 50) * 1000)));
+  struct itimerval never = {{0, 0}, {0, 0}};
+  setitimer(ITIMER_REAL, &never, NULL);
+  setitimer(ITIMER_PROF, &never, NULL);
+  printf("signals came %d\n", signals >= 50);
+  again();
+}
+/* A handler that allocates itself, where the signal interrupts no call of the driver: it is blocked around those. */
+static void allocates(int n) {
+  (void)n;
+  CUdeviceptr p = 0;
+  if (!cuMemAlloc(&p, 3000)) cuMemFree(p);
+  ++signals;
+}
+static void case_handler_allocates(void) {
+  struct sigaction a = {.sa_handler = allocates};
+  sigaction(SIGUSR1, &a, NULL);
+  work();
+  for (int i = 0; i < 200; ++i) {
+    raise(SIGUSR1);
+    MUST(cuMemFree(take(1000)));
+  }
+  printf("handlers ran %d\n", (int)signals);
+  again();
+}
+/* Every descriptor closed, the library's too, and their numbers used for other files. */
+static void case_close_all(void) {
+  work();
+  int out = fcntl(1, F_DUPFD, 900); /* above what is closed */
+  for (int i = 3; i < 900; ++i) close(i);
+  int mine[40];
+  for (int i = 0; i < 40; ++i) {
+    mine[i] = open("mine", O_RDWR | O_CREAT, 0600);
+    REQUIRE(mine[i] >= 0 && write(mine[i], "mine", 4) == 4);
+    dup2(mine[i], 512 + i);
+  }
+  for (int i = 0; i < 2000; ++i) MUST(cuMemFree(take(1000)));
+  usleep(100000); /* the writer writes */
+  off_t size = lseek(mine[0], 0, SEEK_END);
+  dprintf(out, "my file has %ld bytes\n", (long)size);
+  again();
+}
+static void case_close_standard(void) {
+  work();
+  int out = dup(1);
+  close(0);
+  close(1);
+  close(2);
+  for (int i = 0; i < 100; ++i) MUST(cuMemFree(take(1000)));
+  int first = open("/dev/null", O_RDONLY);
+  dprintf(out, "the next descriptor is %d\n", first);
+  MUST(cuMemFree(kept));
+}
+/* The first descriptors of a program stay the ones it expects. */
+static void case_numbers(void) {
+  int before = open("/dev/null", O_RDONLY);
+  close(before);
+  primary(0); /* the driver's own are high or not at all */
+  int driver = open("/dev/null", O_RDONLY);
+  close(driver);
+  work();
+  int after = open("/dev/null", O_RDONLY);
+  printf("moved by %d\n", after - driver);
+}
+static void case_chdir(void) {
+  REQUIRE(!mkdir("elsewhere", 0700));
+  REQUIRE(!chdir("elsewhere"));
+  work();
+  REQUIRE(!chdir("/"));
+  again();
+}
+CASES(CASE(fork_exit), CASE(fork__exit), CASE(fork_cuda), CASE(fork_exec), CASE(worker), CASE(clone), CASE(vfork), CASE(fork_first),
+      CASE(fork_threads), CASE(exec), CASE(_exit), CASE(quick_exit), CASE(abort), CASE(segfault), CASE(killed), CASE(thread_exits),
+      CASE(main_ends), CASE(atexit), CASE(atexit_between), CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
+      CASE(threads_one_by_one), CASE(threads_at_once), CASE(cancel), CASE(cancel_unpooled), CASE(cancel_waiting), CASE(signals),
+      CASE(handler_allocates), CASE(close_all), CASE(close_standard), CASE(numbers), CASE(chdir))
