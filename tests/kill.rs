@@ -127,8 +127,10 @@ impl Killed {
                 assert!((returned..=returned + 1).contains(&events.len()), "{at}, {} are told of", events.len());
                 same(&expected[..events.len()], &events, &at);
             } else {
-                let like = |count: usize| expected[count - events.len()..count].iter().zip(&events).all(|(c, e)| alike(c, e));
-                let ends = events.len() <= returned && like(returned) || events.len() <= returned + 1 && like(returned + 1);
+                let like =
+                    |count: usize| expected[count - events.len()..count].iter().zip(&events).all(|(c, e)| alike(c, e));
+                let ends =
+                    events.len() <= returned && like(returned) || events.len() <= returned + 1 && like(returned + 1);
                 assert!(ends, "{at}, the last ones are not among {} told of", events.len());
             }
         }
@@ -198,7 +200,11 @@ fn rotated() {
 fn recovered_by_the_command() {
     let killed = kill_one(2, seed(), "a.jsonl", &[]);
     let trace = killed.folder.path().join("a.jsonl");
-    let out = std::process::Command::new(env!("CARGO_BIN_EXE_vramscope")).arg("recover").arg(&trace).output().expect("the command");
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_vramscope"))
+        .arg("recover")
+        .arg(&trace)
+        .output()
+        .expect("the command");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let history = History::read(&trace);
     history.check();

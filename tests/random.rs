@@ -29,7 +29,12 @@ fn seeds(seeds: impl Iterator<Item = u64>, capture: bool) {
         let runs = random(seed, threads, OPERATIONS / RUNS / threads, capture).same(&modes);
         runs[0].assert_success();
         // Wrong in the bare run as well would prove nothing.
-        assert!(!runs[0].stdout.contains(" 1 wrong") && runs[0].stdout.matches(" 0 wrong, 0 refused").count() as u64 == threads, "{}", runs[0].stdout);
+        assert!(
+            !runs[0].stdout.contains(" 1 wrong")
+                && runs[0].stdout.matches(" 0 wrong, 0 refused").count() as u64 == threads,
+            "{}",
+            runs[0].stdout
+        );
     }
 }
 

@@ -24,7 +24,7 @@ fn set_key() {
     let key = KEY.load(Relaxed);
     if key != 0 {
         // SAFETY: a key of ours.
-        unsafe { libc::pthread_setspecific(key - 1, 1 as *const c_void) };
+        unsafe { libc::pthread_setspecific(key - 1, std::ptr::dangling::<c_void>()) };
     }
 }
 

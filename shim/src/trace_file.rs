@@ -168,7 +168,7 @@ impl Output for Trace {
             }
             Trace::Stream(f) => f.write(bytes),
             Trace::Later(p) => {
-                let f = OpenOptions::new().write(true).open(&p)?;
+                let f = OpenOptions::new().write(true).open(p)?;
                 let f = high(&f).unwrap_or(f);
                 let n = (&f).write(bytes)?;
                 *self = Trace::Stream(f);

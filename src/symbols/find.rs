@@ -50,8 +50,33 @@ fn by_build_id(folder: &Path, id: &str) -> Option<PathBuf> {
 /// Whether the file has this build id. One without, recorded so, can't be told apart: it is believed.
 fn same(path: &Path, recorded: &str) -> bool {
     let now = blazesym::helper::read_elf_build_id(&path).ok().flatten();
-    let now = now.map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
-    now.unwrap_or_default().eq_ignore_ascii_case(recorded)
+    let text = |id: &[u8]| id.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    now.map(|id| text(&id)).unwrap_or_default().eq_ignore_ascii_case(recorded)
+        || loaded_build_ids(path).iter().any(|id| text(id).eq_ignore_ascii_case(recorded))
+}
+
+/// The build ids in the parts of a file that are loaded. Tools that rewrite libraries (patchelf, as Python wheels are
+/// made) may leave the section and the loaded note with different ones, and the process saw the loaded one.
+fn loaded_build_ids(path: &Path) -> Vec<Vec<u8>> {
+    use object::elf::{FileHeader64, NT_GNU_BUILD_ID};
+    use object::read::ReadCache;
+    use object::read::elf::{FileHeader, ProgramHeader};
+    let read = || -> Option<Vec<Vec<u8>>> {
+        let data = ReadCache::new(std::fs::File::open(path).ok()?);
+        let header = FileHeader64::<object::Endianness>::parse(&data).ok()?;
+        let endian = header.endian().ok()?;
+        let mut ids = Vec::new();
+        for segment in header.program_headers(endian, &data).ok()? {
+            let Ok(Some(mut notes)) = segment.notes(endian, &data) else { continue };
+            while let Ok(Some(note)) = notes.next() {
+                if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
+                    ids.push(note.desc().to_vec());
+                }
+            }
+        }
+        Some(ids)
+    };
+    read().unwrap_or_default()
 }
 
 #[cfg(test)]

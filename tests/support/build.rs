@@ -96,7 +96,10 @@ pub fn simgpu_without_barrier() -> PathBuf {
     let temporary = out.with_extension("tmp");
     gcc.arg("-o").arg(&temporary);
     let mut all: Vec<PathBuf> = fs::read_dir(objects).expect("objects").flatten().map(|e| e.path()).collect();
-    all.retain(|p| p.extension().is_some_and(|e| e == "o") && !p.file_name().unwrap_or_default().to_string_lossy().starts_with("cudart"));
+    all.retain(|p| {
+        p.extension().is_some_and(|e| e == "o")
+            && !p.file_name().unwrap_or_default().to_string_lossy().starts_with("cudart")
+    });
     all.sort();
     gcc.args(all);
     done("linking a driver without a barrier", &mut gcc);

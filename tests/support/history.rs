@@ -1,8 +1,8 @@
 //! A history as a test reads it, and the rules that each must keep.
 
-use std::os::unix::ffi::OsStringExt;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -35,7 +35,8 @@ pub fn spool_words(path: &Path) -> Vec<AtomicU64> {
 pub fn spools_of(pid: u32) -> Vec<PathBuf> {
     let prefix = format!("vramscope-spool.{pid}.");
     let all = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.path());
-    let mut mine: Vec<PathBuf> = all.filter(|p| p.file_name().unwrap_or_default().to_string_lossy().starts_with(&prefix)).collect();
+    let mut mine: Vec<PathBuf> =
+        all.filter(|p| p.file_name().unwrap_or_default().to_string_lossy().starts_with(&prefix)).collect();
     mine.sort();
     mine
 }
@@ -45,7 +46,8 @@ pub fn recover(spool: &Path) -> History {
     let words = spool_words(spool);
     let path = Spool::open(&words).unwrap_or_else(|e| panic!("{}: {e}", spool.display())).path();
     let trace = PathBuf::from(std::ffi::OsString::from_vec(path));
-    let done = vramscope_core::record::recover(&words, &trace, None, "recover").unwrap_or_else(|e| panic!("{}: {e}", trace.display()));
+    let done = vramscope_core::record::recover(&words, &trace, None, "recover")
+        .unwrap_or_else(|e| panic!("{}: {e}", trace.display()));
     assert_eq!(done.slots_damaged, 0, "{}: damaged slots", spool.display());
     std::fs::remove_file(spool).expect("the spool");
     History::read(&trace)
@@ -158,7 +160,11 @@ impl History {
         self.check_overlap();
         if let Some(f) = self.footer() {
             let read = self.events().count() as u64;
-            assert!(f.events == read || self.rotated() && f.events > read, "{}", self.say(&format!("{read} events, the footer says {}", f.events)));
+            assert!(
+                f.events == read || self.rotated() && f.events > read,
+                "{}",
+                self.say(&format!("{read} events, the footer says {}", f.events))
+            );
             assert_eq!(f.lost, 0, "{}", self.say("events were lost"));
         }
     }
@@ -180,7 +186,11 @@ impl History {
                     assert!(stacks.insert(s.stack) || self.rotated(), "{}", at("a stack twice"));
                 }
                 Line::Thread(t) => {
-                    assert!(threads.insert(t.thread) || self.rotated(), "{}", at("a thread twice: events of it were lost"))
+                    assert!(
+                        threads.insert(t.thread) || self.rotated(),
+                        "{}",
+                        at("a thread twice: events of it were lost")
+                    )
                 }
                 Line::Event(thread, e) => {
                     assert!(threads.contains(thread), "{}", at("an unknown thread"));
@@ -199,7 +209,11 @@ impl History {
         let mut last: HashMap<u32, u64> = HashMap::new();
         for (thread, e) in self.events() {
             let before = last.insert(thread, e.time).unwrap_or(0);
-            assert!(before <= e.time, "{}", self.say(&format!("thread {thread} goes back in time, from {before}, at {e:?}")));
+            assert!(
+                before <= e.time,
+                "{}",
+                self.say(&format!("thread {thread} goes back in time, from {before}, at {e:?}"))
+            );
         }
     }
 

@@ -314,7 +314,9 @@ impl Run {
     pub fn remove_spools(&self) -> Vec<PathBuf> {
         let mut left = history::spools_of(self.pid);
         // Those of its children as well.
-        left.extend(self.traces().iter().filter_map(|p| Reader::open(p).ok()).map(|r| PathBuf::from(&r.header().spool)));
+        left.extend(
+            self.traces().iter().filter_map(|p| Reader::open(p).ok()).map(|r| PathBuf::from(&r.header().spool)),
+        );
         left.retain(|spool| fs::remove_file(spool).is_ok());
         left
     }

@@ -40,6 +40,11 @@ impl Clock {
         let zero = Knot { raw, ns: 0, slope };
         let mut clock = Clock { kind: spool.clock(), zero, zero_ns, slope, knots: vec![zero] };
         let (raw, ns) = spool.anchor();
+        // With the last two, recover places the events between them where the writer would have.
+        let (older_raw, older_ns) = spool.older_anchor();
+        if older_raw < raw && older_ns <= ns {
+            clock.anchor(older_raw, older_ns);
+        }
         clock.anchor(raw, ns);
         clock
     }

@@ -161,6 +161,14 @@ impl<'a> Spool<'a> {
         self.words[AT_ANCHOR].store(turn, Release);
     }
 
+    /// The anchor before the newest. After a kill in the middle of writing one down it may hold the raw clock of a later
+    /// moment: it counts only if both of its numbers are below the newest one's.
+    pub(super) fn older_anchor(&self) -> (u64, u64) {
+        let turn = (self.words[AT_ANCHOR].load(Acquire) & 1) ^ 1;
+        let at = AT_ANCHOR + 1 + 2 * turn as usize;
+        (self.get(at), self.get(at + 1))
+    }
+
     /// The newest anchor: raw clock and nanoseconds.
     pub fn anchor(&self) -> (u64, u64) {
         let turn = self.words[AT_ANCHOR].load(Acquire) & 1;

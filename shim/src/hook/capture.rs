@@ -8,6 +8,7 @@ use crate::state;
 macro_rules! watched {
     ($($(#[$doc:meta])* $name:ident $own:literal $step:ident: $t:ident($($a:ident: $ty:ty),*);)*) => {
         $($(#[$doc])*
+        #[allow(clippy::too_many_arguments, reason = "the driver's")]
         pub unsafe fn $name(real: types::$t, _: usize, stream: Stream $(, $a: $ty)*) -> Result {
             if $own || stream == STREAM_PER_THREAD {
                 hooks::note_per_thread_streams();

@@ -4,14 +4,15 @@ use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory, Source, TrimWhy};
 use vramscope_core::pool::{Begun, BlockInfo, Freed, How};
 
-use super::{record_alloc, record_bad_free, record_failure, record_free, recorded_alloc, unfree};
+use super::{Request, record_alloc, record_bad_free, record_failure, record_free, recorded_alloc, unfree};
 use crate::call::Call;
 use crate::context::{self, Current};
 use crate::cuda::{self, DevicePtr, Result, SUCCESS, Size, Uint};
 use crate::hooks::types;
-use crate::pool::{self, FreeEvent, POOL, Up};
+use crate::pool::{self, POOL};
 use crate::settings::{self, PoolMode};
-use crate::{capture, driver, recorder, sight, state};
+use crate::upstream::{self, FreeEvent, Up};
+use crate::{capture, driver, recorder, room, sight, state};
 
 /// `cuMemAlloc`.
 pub unsafe fn alloc(real: types::cuMemAlloc_v2, from: usize, out: *mut DevicePtr, bytes: Size) -> Result {
@@ -57,7 +58,7 @@ fn serve(from: usize, bytes: u64) -> Answer {
     let up = Up::new(&call);
     let slot = c.slot();
     // On a full device nothing is cached (frees are real), so a size class would only cost memory.
-    let exact = direct.is_some() || (pool::running_low(slot) && POOL.inactive_bytes(c.id) == 0);
+    let exact = direct.is_some() || (room::running_low(slot) && POOL.inactive_bytes(c.id) == 0);
     let served = if exact { POOL.alloc_direct(&up, c.id, bytes, id) } else { POOL.alloc(&up, c.id, bytes, id) };
     let served = match served {
         Ok(s) => s,
@@ -73,7 +74,7 @@ fn serve(from: usize, bytes: u64) -> Answer {
         recorder::event(&Event { kind: EventKind::Free, id: stale.id, ..Event::default() });
     }
     if settings::get().poison && !capture::any() {
-        driver::fill(slot.handle(), served.address, pool::FRESH, served.block);
+        driver::fill(slot.handle(), served.address, upstream::FRESH, served.block);
     }
     let how = match (served.how, direct) {
         (How::HitExact | How::HitNear, _) => Source::Hit,
@@ -96,7 +97,7 @@ fn serve(from: usize, bytes: u64) -> Answer {
         ..Event::default()
     });
     if how != Source::Hit {
-        pool::look_sometimes(slot);
+        room::look_sometimes(slot);
     }
     Answer::Served(served.address)
 }
@@ -243,18 +244,9 @@ pub unsafe fn alloc_pitch(
     result
 }
 
-/// For the other recorded kinds.
-pub(super) unsafe fn recorded(
-    what: &'static str,
-    from: usize,
-    api: Api,
-    memory: Memory,
-    bytes: Size,
-    stream: usize,
-    out: *mut DevicePtr,
-    real: impl Fn() -> Result,
-) -> Result {
-    recorded_alloc(what, from, api, memory, bytes as u64, stream as u64, real, || {
+/// A recorded request whose result is a device pointer at `out`.
+pub(super) unsafe fn recorded(request: &Request, out: *mut DevicePtr, real: impl Fn() -> Result) -> Result {
+    recorded_alloc(request, real, || {
         if out.is_null() {
             0
         } else {

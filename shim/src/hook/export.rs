@@ -72,10 +72,10 @@ pub unsafe fn set_attribute(
     attribute: i32,
     p: DevicePtr,
 ) -> Result {
-    if attribute == POINTER_ATTRIBUTE_SYNC_MEMOPS {
-        if let Some(r) = take_out(p) {
-            return r;
-        }
+    if attribute == POINTER_ATTRIBUTE_SYNC_MEMOPS
+        && let Some(r) = take_out(p)
+    {
+        return r;
     }
     // SAFETY: the program's arguments.
     unsafe { real(value, attribute, p) }

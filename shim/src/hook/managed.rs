@@ -3,6 +3,7 @@
 use vramscope_core::api::Api;
 use vramscope_core::event::Memory;
 
+use super::Request;
 use crate::cuda::{DevicePtr, Ptr, Result, SUCCESS, Size, Str, Uint};
 use crate::hooks::types;
 use crate::{driver, pool, sight, state};
@@ -15,19 +16,16 @@ pub unsafe fn alloc(
     bytes: Size,
     flags: Uint,
 ) -> Result {
+    let request = Request {
+        what: "cuMemAllocManaged",
+        from,
+        api: Api::CuMemAllocManaged,
+        memory: Memory::Managed,
+        bytes: bytes as u64,
+        stream: 0,
+    };
     // SAFETY: the program's arguments.
-    unsafe {
-        super::device::recorded(
-            "cuMemAllocManaged",
-            from,
-            Api::CuMemAllocManaged,
-            Memory::Managed,
-            bytes,
-            0,
-            out,
-            || real(out, bytes, flags),
-        )
-    }
+    unsafe { super::device::recorded(&request, out, || real(out, bytes, flags)) }
 }
 
 /// A global variable's address was asked for: the host can reach a managed one.

@@ -13,13 +13,14 @@ pub mod stream;
 pub mod truth;
 pub mod vmm;
 
+use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory};
 
 use crate::call::Call;
 use crate::context as contexts;
 use crate::cuda::{self, Result};
 use crate::ledger::Entry;
-use crate::{driver, pool, recorder, sight, state};
+use crate::{driver, pool, recorder, room, sight, state};
 
 /// Records an allocation that is not the pool's, after it succeeded or failed, and remembers it in the ledger.
 fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, result: Result, took: u64) {
@@ -51,7 +52,7 @@ fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, 
     });
     if let Some(c) = context.filter(|_| memory.on_device()) {
         c.slot().taken.fetch_add(driver::charged(memory, bytes), std::sync::atomic::Ordering::Relaxed);
-        pool::look_sometimes(c.slot());
+        room::look_sometimes(c.slot());
     }
 }
 
@@ -70,7 +71,7 @@ fn record_failure(call: &Call, memory: Memory, context: u16, bytes: u64, result:
         ..Event::default()
     });
     if let Some(c) = contexts::current().filter(|_| result == cuda::ERROR_OUT_OF_MEMORY) {
-        pool::sample_now(c.slot());
+        room::sample_now(c.slot());
     }
 }
 
@@ -112,20 +113,27 @@ fn record_bad_free(call: &Call, address: u64, id: u64, result: Result) {
     });
 }
 
+/// A request that is only recorded.
+struct Request {
+    /// Name of the hook, for messages.
+    what: &'static str,
+    /// Its return address.
+    from: usize,
+    /// The entry point.
+    api: Api,
+    /// The kind of memory asked for.
+    memory: Memory,
+    /// Bytes asked for.
+    bytes: u64,
+    /// Stream of a stream-ordered request.
+    stream: u64,
+}
+
 /// An allocating hook that is only recorded: the real call (again after a trim), then the record. `key` reads the result.
 ///
 /// The real call is not inside a catch: exceptions and thread cancellation pass through it.
 #[inline]
-fn recorded_alloc(
-    what: &'static str,
-    from: usize,
-    api: vramscope_core::api::Api,
-    memory: Memory,
-    bytes: u64,
-    stream: u64,
-    real: impl Fn() -> Result,
-    key: impl Fn() -> u64,
-) -> Result {
+fn recorded_alloc(request: &Request, real: impl Fn() -> Result, key: impl Fn() -> u64) -> Result {
     if !state::active() {
         return real();
     }
@@ -135,10 +143,12 @@ fn recorded_alloc(
         result = pool::retrying_after(result, &real);
     }
     let took = driver::now_ns().saturating_sub(start);
+    let Request { what, from, api, memory, bytes, stream } = *request;
     state::guarded(what, || {
         state::test_panic(what);
         let call = Call::new(api, from);
         let key = if result == cuda::SUCCESS { key() } else { 0 };
+        // A success without an address is a request for nothing.
         if result != cuda::SUCCESS || key != 0 {
             record_alloc(&call, memory, key, bytes, stream, result, took);
         }
@@ -151,7 +161,7 @@ fn recorded_alloc(
 fn recorded_free(
     what: &'static str,
     from: usize,
-    api: vramscope_core::api::Api,
+    api: Api,
     key: u64,
     stream: u64,
     real: impl Fn() -> Result,

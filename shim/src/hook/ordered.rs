@@ -7,11 +7,12 @@ use vramscope_core::event::Memory;
 use vramscope_core::pool::{Begun, ContextId, Fence, Segment, Upstream};
 
 use super::device::{self, free_event, recorded};
-use super::recorded_free;
+use super::{Request, recorded_free};
 use crate::call::Call;
 use crate::cuda::{self, DevicePtr, Ptr, Result, STREAM_PER_THREAD, SUCCESS, Size, Stream};
 use crate::hooks::{self, types};
-use crate::pool::{POOL, Up};
+use crate::pool::POOL;
+use crate::upstream::Up;
 use crate::{state, sync};
 
 fn note(stream: Stream) {
@@ -19,6 +20,10 @@ fn note(stream: Stream) {
         hooks::note_per_thread_streams();
     }
     sync::before_submission();
+}
+
+fn request(what: &'static str, api: Api, from: usize, bytes: Size, stream: Stream) -> Request {
+    Request { what, from, api, memory: Memory::Async, bytes: bytes as u64, stream: stream as u64 }
 }
 
 /// `cuMemAllocAsync`.
@@ -30,12 +35,9 @@ pub unsafe fn alloc(
     stream: Stream,
 ) -> Result {
     note(stream);
+    let request = request("cuMemAllocAsync", Api::CuMemAllocAsync, from, bytes, stream);
     // SAFETY: the program's arguments.
-    unsafe {
-        recorded("cuMemAllocAsync", from, Api::CuMemAllocAsync, Memory::Async, bytes, stream, out, || {
-            real(out, bytes, stream)
-        })
-    }
+    unsafe { recorded(&request, out, || real(out, bytes, stream)) }
 }
 
 /// `cuMemAllocAsync_ptsz`.
@@ -61,19 +63,9 @@ pub unsafe fn alloc_from_pool(
     stream: Stream,
 ) -> Result {
     note(stream);
+    let request = request("cuMemAllocFromPoolAsync", Api::CuMemAllocFromPoolAsync, from, bytes, stream);
     // SAFETY: the program's arguments.
-    unsafe {
-        recorded(
-            "cuMemAllocFromPoolAsync",
-            from,
-            Api::CuMemAllocFromPoolAsync,
-            Memory::Async,
-            bytes,
-            stream,
-            out,
-            || real(out, bytes, pool, stream),
-        )
-    }
+    unsafe { recorded(&request, out, || real(out, bytes, pool, stream)) }
 }
 
 /// `cuMemAllocFromPoolAsync_ptsz`.

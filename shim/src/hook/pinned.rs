@@ -3,7 +3,7 @@
 use vramscope_core::api::Api;
 use vramscope_core::event::Memory;
 
-use super::{recorded_alloc, recorded_free};
+use super::{Request, recorded_alloc, recorded_free};
 use crate::cuda::{Ptr, Result, Size, Uint};
 use crate::hooks::types;
 
@@ -17,13 +17,16 @@ unsafe fn key(out: *mut Ptr) -> u64 {
 
 /// `cuMemHostAlloc` (the runtime's cudaMallocHost is this too).
 pub unsafe fn alloc(real: types::cuMemHostAlloc, from: usize, out: *mut Ptr, bytes: Size, flags: Uint) -> Result {
-    recorded_alloc(
-        "cuMemHostAlloc",
+    let request = Request {
+        what: "cuMemHostAlloc",
         from,
-        Api::CuMemHostAlloc,
-        Memory::Pinned,
-        bytes as u64,
-        0,
+        api: Api::CuMemHostAlloc,
+        memory: Memory::Pinned,
+        bytes: bytes as u64,
+        stream: 0,
+    };
+    recorded_alloc(
+        &request,
         // SAFETY: the program's arguments.
         || unsafe { real(out, bytes, flags) },
         // SAFETY: called after success.
@@ -33,13 +36,16 @@ pub unsafe fn alloc(real: types::cuMemHostAlloc, from: usize, out: *mut Ptr, byt
 
 /// `cuMemAllocHost`.
 pub unsafe fn alloc_host(real: types::cuMemAllocHost_v2, from: usize, out: *mut Ptr, bytes: Size) -> Result {
-    recorded_alloc(
-        "cuMemAllocHost",
+    let request = Request {
+        what: "cuMemAllocHost",
         from,
-        Api::CuMemAllocHost,
-        Memory::Pinned,
-        bytes as u64,
-        0,
+        api: Api::CuMemAllocHost,
+        memory: Memory::Pinned,
+        bytes: bytes as u64,
+        stream: 0,
+    };
+    recorded_alloc(
+        &request,
         // SAFETY: the program's arguments.
         || unsafe { real(out, bytes) },
         // SAFETY: called after success.
@@ -55,13 +61,16 @@ pub unsafe fn free(real: types::cuMemFreeHost, from: usize, p: Ptr) -> Result {
 
 /// `cuMemHostRegister`.
 pub unsafe fn register(real: types::cuMemHostRegister_v2, from: usize, p: Ptr, bytes: Size, flags: Uint) -> Result {
-    recorded_alloc(
-        "cuMemHostRegister",
+    let request = Request {
+        what: "cuMemHostRegister",
         from,
-        Api::CuMemHostRegister,
-        Memory::Registered,
-        bytes as u64,
-        0,
+        api: Api::CuMemHostRegister,
+        memory: Memory::Registered,
+        bytes: bytes as u64,
+        stream: 0,
+    };
+    recorded_alloc(
+        &request,
         // SAFETY: the program's arguments.
         || unsafe { real(p, bytes, flags) },
         || p as u64,
