@@ -59,7 +59,6 @@ fn unloaded() -> u64 {
     n
 }
 
-#[cfg(target_arch = "x86_64")]
 mod frames {
     use super::*;
 

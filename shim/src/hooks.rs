@@ -49,7 +49,7 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
-/// `jmp` to the real function of an index, resolving all of them first if the program came in through an exported name
+/// A jump to the real function of an index, resolving all of them first if the program came in through an exported name
 /// before any look-up. All argument registers survive.
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump_to_real {
@@ -75,6 +75,44 @@ macro_rules! jump_to_real {
             "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
             "jmp 6b",
             deferred = sym crate::sync::DEFERRED, record = sym crate::sync::record_deferred,
+            reals = sym REAL, offset = const ($index as usize) * 8, index = const $index as usize,
+            resolve = sym real::resolve_for_jump,
+            flag = sym PER_THREAD_STREAMS)
+    };
+}
+
+// Untested. Every watched call counts as one on a per-thread stream: barriers are then always issued, which is right and
+// only slower.
+#[cfg(target_arch = "aarch64")]
+macro_rules! jump_to_real {
+    ($index:expr; $($first:tt)*) => {
+        std::arch::naked_asm!(
+            "adrp x16, {flag}",
+            "add x16, x16, :lo12:{flag}",
+            "mov w17, #1",
+            "str w17, [x16]",
+            "adrp x16, {reals}",
+            "add x16, x16, :lo12:{reals}",
+            "ldr x16, [x16, #{offset}]",
+            "cbz x16, 2f",
+            "br x16",
+            "2:",
+            "stp x29, x30, [sp, #-96]!",
+            "stp x0, x1, [sp, #16]",
+            "stp x2, x3, [sp, #32]",
+            "stp x4, x5, [sp, #48]",
+            "stp x6, x7, [sp, #64]",
+            "str x8, [sp, #80]",
+            "mov w0, #{index}",
+            "bl {resolve}",
+            "mov x16, x0",
+            "ldp x0, x1, [sp, #16]",
+            "ldp x2, x3, [sp, #32]",
+            "ldp x4, x5, [sp, #48]",
+            "ldp x6, x7, [sp, #64]",
+            "ldr x8, [sp, #80]",
+            "ldp x29, x30, [sp], #96",
+            "br x16",
             reals = sym REAL, offset = const ($index as usize) * 8, index = const $index as usize,
             resolve = sym real::resolve_for_jump,
             flag = sym PER_THREAD_STREAMS)

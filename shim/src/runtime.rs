@@ -79,7 +79,7 @@ fn find(from: usize, name: &'static CStr) -> *mut c_void {
         // SAFETY: the loader's C string.
         if let Some(path) = path.filter(|p| !p.is_null() && unsafe { **p } != 0) {
             let p = in_object(path, name);
-            if !p.is_null() && !mine(p) {
+            if !p.is_null() && !mine(p) && !is_inside(from, p) {
                 return p;
             }
         }
@@ -91,6 +91,15 @@ fn find(from: usize, name: &'static CStr) -> *mut c_void {
     }
     // A runtime that somebody loaded for himself.
     any_runtime(name)
+}
+
+/// Whether an address lies in the function that begins at `p`: then the caller is an interposer of this very name, asking for
+/// the next one.
+fn is_inside(from: usize, p: *mut c_void) -> bool {
+    // SAFETY: all zeroes is a valid Dl_info.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address, and a pointer to a local.
+    unsafe { libc::dladdr(from as *const c_void, &mut info) != 0 && info.dli_saddr == p }
 }
 
 fn in_object(path: *const std::ffi::c_char, name: &CStr) -> *mut c_void {

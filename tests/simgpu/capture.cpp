@@ -118,9 +118,10 @@ static CUresult end_capture(const char* name, CUstream stream, CUgraph* out, boo
     *out = nullptr;
     if (!c) return CUDA_ERROR_ILLEGAL_STATE;
     if (c->origin != s) { invalidate(c); return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED; }
-    if (c->thread != self().id && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     CUresult result = CUDA_SUCCESS;
-    if (c->status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+    if (c->thread != self().id && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
+      result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD; // and it ends all the same
+    } else if (c->status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
       result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     } else {
       std::set<Node*> joined; // everything that the origin's end depends on
@@ -163,6 +164,15 @@ static CUresult capture_info(const char* name, CUstream stream, bool per_thread,
   });
 }
 
+// Graph memory is backed by the first launch. What the graph does not free itself stays allocated.
+static bool back_memory(Graph* graph) {
+  for (Allocation* a : graph->memory) {
+    if (!back(a)) return false;
+    a->outside = !graph->freed.count(a);
+  }
+  return true;
+}
+
 // All nodes become tasks behind what the stream has to wait for, and the stream goes on when all are done.
 static CUresult launch(const char* name, CUgraphExec handle, CUstream stream, bool per_thread) {
   return enter(name, CONTEXT, [&] {
@@ -184,6 +194,7 @@ static CUresult launch(const char* name, CUgraphExec handle, CUstream stream, bo
       }
       return CUDA_SUCCESS;
     }
+    if (!back_memory(exec->graph)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = enqueue(s, {}, 4);
     if (result) return result;
     TaskRef first = s->last;
@@ -268,6 +279,9 @@ static CUresult instantiate(const char* name, CUgraphExec* out, CUgraph handle) 
   });
 }
 API CUresult cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph, unsigned long long) { return instantiate("cuGraphInstantiateWithFlags", out, graph); }
+// What cuGetProcAddress gives for cuGraphInstantiate of CUDA 12: not an exported symbol.
+extern "C" CUresult simgpu_graph_instantiate_12000(CUgraphExec* out, CUgraph graph, unsigned long long);
+extern "C" CUresult simgpu_graph_instantiate_12000(CUgraphExec* out, CUgraph graph, unsigned long long) { return instantiate("cuGraphInstantiate@12000", out, graph); }
 API CUresult cuGraphInstantiate_v2(CUgraphExec* out, CUgraph graph, CUgraphNode*, char*, size_t) { return instantiate("cuGraphInstantiate_v2", out, graph); }
 API CUresult cuGraphInstantiate(CUgraphExec* out, CUgraph graph, CUgraphNode*, char*, size_t) { return instantiate("cuGraphInstantiate", out, graph); }
 struct InstantiateParams { uint64_t flags; CUstream upload; CUgraphNode error_node; int result; };
@@ -281,15 +295,14 @@ API CUresult cuGraphExecDestroy(CUgraphExec handle) {
   });
 }
 
-// Memory nodes. The memory is the graph's from now until it and its executables are destroyed; on a real device it is backed
-// at launch.
+// Memory nodes. The addresses are the graph's from now until it and its executables are destroyed.
 API CUresult cuGraphAddMemAllocNode(CUgraphNode* out, CUgraph handle, const CUgraphNode* deps, size_t count, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
   return enter("cuGraphAddMemAllocNode", CONTEXT, [&] {
     Graph* graph = graph_of(handle);
     if (!out || !graph || !params || !params->bytesize) return CUDA_ERROR_INVALID_VALUE;
     note("size=%zu", params->bytesize);
     Allocation* a;
-    CUresult result = allocate_device(here(), params->bytesize, Kind::Graph, &a);
+    CUresult result = reserve_device(here(), params->bytesize, Kind::Graph, &a);
     if (result) return result;
     graph->memory.push_back(a);
     note("-> 0x%llx", params->dptr = a->base);
@@ -302,6 +315,7 @@ API CUresult cuGraphAddMemFreeNode(CUgraphNode* out, CUgraph handle, const CUgra
     Graph* graph = graph_of(handle);
     Allocation* a = find_base(dptr);
     if (!out || !graph || !a || a->kind != Kind::Graph) return CUDA_ERROR_INVALID_VALUE;
+    graph->freed.insert(a);
     *out = (CUgraphNode)graph_node(graph, {}, 11, std::vector<Node*>((Node**)deps, (Node**)deps + count));
     return CUDA_SUCCESS;
   });

@@ -191,14 +191,14 @@ API CUresult cuCtxSetCurrent(CUcontext handle) {
   });
 }
 API CUresult cuCtxGetCurrent(CUcontext* out) {
-  return enter("cuCtxGetCurrent", INIT | ALWAYS, [&] {
+  return enter("cuCtxGetCurrent", INIT, [&] {
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     *out = (CUcontext)top();
     return CUDA_SUCCESS;
   });
 }
 API CUresult cuCtxGetDevice(CUdevice* out) {
-  return enter("cuCtxGetDevice", INIT | ALWAYS, [&] {
+  return enter("cuCtxGetDevice", INIT, [&] {
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!top()) return CUDA_ERROR_INVALID_CONTEXT;
     *out = here()->dev->ordinal;
@@ -206,7 +206,7 @@ API CUresult cuCtxGetDevice(CUdevice* out) {
   });
 }
 API CUresult cuCtxGetDevice_v2(CUdevice* out, CUcontext handle) {
-  return enter("cuCtxGetDevice_v2", INIT | ALWAYS, [&] {
+  return enter("cuCtxGetDevice_v2", INIT, [&] {
     Context* ctx = handle ? context_of(handle) : top();
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!ctx) return CUDA_ERROR_INVALID_CONTEXT;
@@ -222,7 +222,7 @@ API CUresult cuCtxGetFlags(unsigned* flags) {
   });
 }
 API CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
-  return enter("cuCtxGetId", INIT | ALWAYS, [&] {
+  return enter("cuCtxGetId", INIT, [&] {
     Context* ctx = handle ? context_of(handle) : top();
     if (!id) return CUDA_ERROR_INVALID_VALUE;
     if (!ctx) return CUDA_ERROR_INVALID_CONTEXT;
@@ -278,38 +278,37 @@ API CUresult cuCtxDisablePeerAccess(CUcontext handle) {
 
 // The device barrier. Recording takes in everything submitted to the context until now, on every stream, graphs and host
 // functions too; after waiting, everything later waits for it, also on streams made afterwards. Measured with barrier.cu.
-API CUresult cuCtxRecordEvent(CUcontext handle, CUevent e) {
-  return enter("cuCtxRecordEvent", CONTEXT, [&] {
-    Context* ctx = handle ? context_of(handle) : top();
+// The context is the one named; none has to be current.
+static CUresult barrier_call(const char* name, CUcontext handle, CUevent e, const std::function<CUresult(Context*, Event*)>& body) {
+  return enter(name, INIT, [&] {
+    Context* ctx = context_of(handle);
     Event* event = event_of(e);
     if (!ctx) return CUDA_ERROR_INVALID_CONTEXT;
     if (!event) return CUDA_ERROR_INVALID_HANDLE;
     ctx = ctx->root;
     if (!ctx->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (ctx->sticky) return ctx->sticky;
     if (context_captures(ctx, true)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    if (event->ctx->dev != ctx->dev) return CUDA_ERROR_INVALID_HANDLE;
+    note("event=%p", (void*)event);
+    return body(ctx, event);
+  });
+}
+API CUresult cuCtxRecordEvent(CUcontext handle, CUevent e) {
+  return barrier_call("cuCtxRecordEvent", handle, e, [](Context* ctx, Event* event) {
+    if (event->ctx != ctx) return CUDA_ERROR_INVALID_HANDLE; // the event must be of this context
     event->task = all_work(ctx);
     event->capture = nullptr;
     event->nodes.clear();
-    note("event=%p", (void*)event);
     return CUDA_SUCCESS;
   });
 }
 API CUresult cuCtxWaitEvent(CUcontext handle, CUevent e) {
-  return enter("cuCtxWaitEvent", CONTEXT, [&] {
-    Context* ctx = handle ? context_of(handle) : top();
-    Event* event = event_of(e);
-    if (!ctx) return CUDA_ERROR_INVALID_CONTEXT;
-    if (!event) return CUDA_ERROR_INVALID_HANDLE;
-    ctx = ctx->root;
-    if (!ctx->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    if (context_captures(ctx, true)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return barrier_call("cuCtxWaitEvent", handle, e, [](Context* ctx, Event* event) { // of any context
     std::vector<TaskRef> still;
     for (auto& t : ctx->barriers)
       if (!t->done) still.push_back(t);
     if (event->task && !event->task->done) still.push_back(event->task);
     ctx->barriers = still;
-    note("event=%p", (void*)event);
     return CUDA_SUCCESS;
   });
 }

@@ -8,17 +8,17 @@ namespace sim {
 
 enum Side { DEVICE, HOST, EITHER }; // what the entry point takes a pointer for
 
-// May [p, p + n) be copied from or to? Inside one allocation, or anywhere in mapped memory of adjacent mappings.
+// May [p, p + n) be copied from or to? Inside one allocation, or across adjacent mappings.
 static bool is_known(CUdeviceptr p, size_t n) {
   Allocation* a = find(p);
   if (!a) return false;
-  if (p + n <= a->base + a->size) return true;
-  return a->kind == Kind::Vmm && reach(nullptr, p, n);
+  if (a->kind == Kind::Vmm) return reach(here(), p, n); // needs access, which cuMemSetAccess gives
+  return p + n <= a->base + a->size;
 }
 static bool is_pageable(CUdeviceptr p) { return !find(p); }
 
 static CUresult copy(const char* name, CUdeviceptr dst, Side to, CUdeviceptr src, Side from, size_t n, CUstream stream, bool per_thread, bool async) {
-  return enter(name, async ? (unsigned)CONTEXT : CONTEXT | UNSAFE, [&] {
+  return enter(name, CONTEXT, [&] {
     Stream* s = stream_of(stream, per_thread);
     if (!s) return CUDA_ERROR_INVALID_HANDLE;
     if (!n) return CUDA_SUCCESS;

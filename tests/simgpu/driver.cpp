@@ -77,8 +77,9 @@ bool begin(Frame& frame, CUresult& refused) {
   if ((refused = injected(frame.name)) != CUDA_SUCCESS) return false;
   busy(frame.name);
   if ((frame.needs & INIT) && !initialised) { refused = CUDA_ERROR_NOT_INITIALIZED; return false; }
-  if ((frame.needs & CONTEXT) == CONTEXT) {
-    if (!top()) { refused = CUDA_ERROR_INVALID_CONTEXT; return false; }
+  bool context = (frame.needs & CONTEXT) == CONTEXT;
+  if (context && !top()) { refused = CUDA_ERROR_INVALID_CONTEXT; return false; }
+  if (context || ((frame.needs & SOUND) == SOUND && top())) {
     if (!here()->alive) { refused = CUDA_ERROR_CONTEXT_IS_DESTROYED; return false; }
     if (here()->sticky) { refused = here()->sticky; return false; }
   }

@@ -110,7 +110,7 @@ static void run_device() {
 
 static void run_host() {
   Lock lock(big);
-  self().in_host_function = true; // every CUDA call inside one is refused
+  self().in_host_function = true; // calls inside one are refused, but for questions about events and streams
   for (;;) {
     while (host_queue.empty()) wake_host().wait(lock);
     TaskRef task = host_queue.front();

@@ -110,6 +110,19 @@ CUresult allocate_device(Context* ctx, size_t size, Kind kind, Allocation** out)
   return CUDA_SUCCESS;
 }
 
+CUresult reserve_device(Context* ctx, size_t size, Kind kind, Allocation** out) {
+  if (size > ctx->dev->capacity) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUdeviceptr base = take_addresses((size + PAGE - 1) / PAGE * PAGE);
+  if (!base) return CUDA_ERROR_OUT_OF_MEMORY;
+  *out = add_allocation(base, size, kind, ctx, ctx->dev);
+  return CUDA_SUCCESS;
+}
+bool back(Allocation* a) {
+  if (!a->frames.empty()) return true;
+  if (!a->dev->take((a->size + PAGE - 1) / PAGE, a->frames)) return false;
+  return map_frames(a->base, plain_delta(), a->dev, a->dev->fd, a->frames, false);
+}
+
 void release_device(Allocation* a) {
   ipc_forget(a);
   if (Page* page = a->page) {
@@ -123,8 +136,8 @@ void release_device(Allocation* a) {
     }
   } else {
     unmap_frames(a->base);
-    give_addresses(a->base, a->frames.size() * PAGE);
-    a->dev->give(a->frames);
+    give_addresses(a->base, (a->size + PAGE - 1) / PAGE * PAGE);
+    a->dev->give(a->frames); // none, if it was only reserved
   }
   drop_allocation(a);
 }
@@ -162,7 +175,7 @@ bool is_host_visible(CUdeviceptr p) {
 static CUresult free_memory(CUdeviceptr p) {
   if (!p) return CUDA_SUCCESS;
   Allocation* a = find_base(p);
-  if (!a) return CUDA_ERROR_INVALID_VALUE; // unknown, interior or freed already
+  if (!a || a->leaving) return CUDA_ERROR_INVALID_VALUE; // unknown, interior or freed already
   switch (a->kind) {
     case Kind::Plain: case Kind::Pitch: case Kind::Managed: {
       // Waits for everything pending in the owner's context, also on non-blocking streams and for small blocks with live
@@ -179,6 +192,10 @@ static CUresult free_memory(CUdeviceptr p) {
       return CUDA_SUCCESS;
     }
     case Kind::Async: return pool_free(a, nullptr);
+    case Kind::Graph:
+      if (!a->outside) return CUDA_ERROR_INVALID_VALUE;
+      a->outside = false; // the memory stays the graph's, for its next launch
+      return CUDA_SUCCESS;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
 }
@@ -196,15 +213,16 @@ API CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   });
 }
 API CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
-  return enter("cuMemAlloc_v2", CONTEXT | UNSAFE, [&] {
+  CUresult result = enter("cuMemAlloc_v2", CONTEXT | UNSAFE, [&] {
     note("size=%zu", bytesize);
-    put<CUdeviceptr>(dptr, 0);
     if (!dptr || !bytesize) return CUDA_ERROR_INVALID_VALUE;
     Allocation* a;
     CUresult result = allocate_device(here(), bytesize, Kind::Plain, &a);
     if (!result) note("-> 0x%llx", *dptr = a->base);
     return result;
   });
+  if (result) put<CUdeviceptr>(dptr, 0); // also without a context
+  return result;
 }
 API CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pitch, size_t width, size_t height, unsigned element) {
   return enter("cuMemAllocPitch_v2", CONTEXT | UNSAFE, [&] {
@@ -219,7 +237,7 @@ API CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pitch, size_t width, 
   });
 }
 API CUresult cuMemFree_v2(CUdeviceptr dptr) {
-  return enter("cuMemFree_v2", CONTEXT | UNSAFE, [&] {
+  return enter("cuMemFree_v2", SOUND | UNSAFE, [&] { // the owner is known by the pointer: no context has to be current
     note("0x%llx", dptr);
     return free_memory(dptr);
   });
@@ -238,6 +256,7 @@ static CUresult host_alloc(const char* name, void** p, size_t bytesize, unsigned
   return enter(name, CONTEXT | UNSAFE, [&] {
     note("size=%zu flags=%u", bytesize, flags);
     if (!p || flags > 7) return CUDA_ERROR_INVALID_VALUE;
+    if (!bytesize) return *p = nullptr, CUDA_SUCCESS;
     Allocation* a;
     CUresult result = allocate_host(here(), bytesize, Kind::Host, flags, &a);
     if (!result) note("-> %p", *p = (void*)a->base);
@@ -274,7 +293,8 @@ API CUresult cuMemHostUnregister(void* p) {
   return enter("cuMemHostUnregister", CONTEXT | UNSAFE, [&] {
     note("%p", p);
     Allocation* a = find_base((CUdeviceptr)p);
-    if (!a || a->kind != Kind::Registered) return p ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
+    bool interior = !a && find((CUdeviceptr)p);
+    if (!a || a->kind != Kind::Registered) return p && !interior ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_ERROR_INVALID_VALUE;
     CUresult result = wait_idle(a->ctx);
     if (!result && (a = find_base((CUdeviceptr)p)) && a->kind == Kind::Registered) release_host(a);
     return result;

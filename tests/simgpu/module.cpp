@@ -136,7 +136,7 @@ static CUresult load(const Image& image, Module** out) {
 }
 
 static CUresult load_data(const char* name, CUmodule* out, const void* data) {
-  return enter(name, CONTEXT | UNSAFE, [&] {
+  return enter(name, CONTEXT, [&] {
     if (!out || !data) return CUDA_ERROR_INVALID_VALUE;
     Image image;
     CUresult result = parse(data, image);

@@ -10,6 +10,14 @@ static CUresult attribute(void* data, CUpointer_attribute which, CUdeviceptr ptr
   if (!a) return CUDA_ERROR_INVALID_VALUE;
   bool on_host = a->kind == Kind::Host || a->kind == Kind::Registered;
   bool legacy_ipc = a->kind == Kind::Plain || a->kind == Kind::Pitch;
+  // The range is what was asked for (for mapped memory the reservation), the mapping what the driver put behind it.
+  Space range{a->base, a->size, 0}, mapped = range;
+  if (Space* reserved = a->kind == Kind::Vmm ? reservation_of(ptr, 1) : nullptr) range = *reserved;
+  auto next = mappings().upper_bound(ptr);
+  if (next != mappings().begin() && ptr < std::prev(next)->first + std::prev(next)->second.size) {
+    mapped.base = std::prev(next)->first;
+    mapped.size = std::prev(next)->second.size;
+  }
   switch (which) {
     case CU_POINTER_ATTRIBUTE_CONTEXT: return give(a->kind == Kind::Vmm || a->kind == Kind::Async ? (Context*)nullptr : a->ctx);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return give(on_host ? (unsigned)CU_MEMORYTYPE_HOST : (unsigned)CU_MEMORYTYPE_DEVICE);
@@ -24,15 +32,15 @@ static CUresult attribute(void* data, CUpointer_attribute which, CUdeviceptr ptr
     case CU_POINTER_ATTRIBUTE_IS_MANAGED: return give((unsigned)(a->kind == Kind::Managed));
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: return give(a->dev->ordinal);
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: return give((unsigned)legacy_ipc);
-    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return give(a->base);
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return give(a->size);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: return give(range.base);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return give(range.size);
     case CU_POINTER_ATTRIBUTE_MAPPED: return give((unsigned)1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: return give((uint64_t)0);
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return give((unsigned)0);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return give((unsigned)CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return give((CUmemoryPool)a->pool);
-    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return give(a->size);
-    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return give(a->base);
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return give(mapped.size);
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return give(mapped.base);
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return give((unsigned long long)a->buffer_id);
   }
   return CUDA_ERROR_INVALID_VALUE;
@@ -56,7 +64,7 @@ API CUresult cuPointerGetAttribute(void* data, CUpointer_attribute which, CUdevi
     return attribute(data, which, ptr, find(ptr));
   });
 }
-// Unlike the above this succeeds for any pointer and answers zeros where there is nothing to say.
+// Unlike the above this succeeds for any pointer. Where there is nothing to say it answers zeros, and of a range nothing.
 API CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* which, void** data, CUdeviceptr ptr) {
   return enter("cuPointerGetAttributes", INIT, [&] {
     if (!count || !which || !data) return CUDA_ERROR_INVALID_VALUE;
@@ -64,6 +72,7 @@ API CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* which, 
     for (unsigned i = 0; i < count; ++i) {
       if (!data[i]) return CUDA_ERROR_INVALID_VALUE;
       if (attribute(data[i], which[i], ptr, a) == CUDA_SUCCESS) continue;
+      if (which[i] == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR || which[i] == CU_POINTER_ATTRIBUTE_RANGE_SIZE) continue;
       memset(data[i], 0, attribute_size(which[i]));
       if (which[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) { // "no device" is -2
         int none = -2;

@@ -110,14 +110,16 @@ static CUresult allocate(const char* name, CUdeviceptr* out, size_t size, CUmemo
   return enter(name, CONTEXT, [&] {
     note("size=%zu stream=%p", size, (void*)stream);
     Stream* s = stream_of(stream, per_thread);
-    if (!out || !size) return CUDA_ERROR_INVALID_VALUE;
+    if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!s) return CUDA_ERROR_INVALID_HANDLE;
+    if (!s->capture && capture_forbids()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (!size) return *out = 0, CUDA_SUCCESS;
     Pool* p = from_pool ? pool_of(handle) : device_pool(s->ctx->dev);
     if (!p) return CUDA_ERROR_INVALID_VALUE;
     if (s->capture) { // becomes memory of the graph
       CUresult result = s->capture->status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
       Allocation* a;
-      if (!result) result = allocate_device(s->ctx, size, Kind::Graph, &a);
+      if (!result) result = reserve_device(s->ctx, size, Kind::Graph, &a);
       if (!result) {
         s->capture->graph->memory.push_back(a);
         note("-> 0x%llx", *out = a->base);
@@ -165,8 +167,10 @@ CUresult pool_free(Allocation* a, Stream* s) {
   auto it = c->holes.emplace(a->base, Free{taken, s, done}).first;
   auto merge = [&](auto left, auto right) { // a joined hole is ready when both are
     if (left->first + left->second.size != right->first) return left;
-    if (!ready(left->second) && !ready(right->second) && left->second.stream != right->second.stream) return right;
-    if (!ready(right->second)) { left->second.done = right->second.done; left->second.stream = right->second.stream; }
+    // Only its own stream may have a block again before the free has come to pass, so that one stays apart.
+    if (ready(left->second) != ready(right->second)) return right;
+    if (!ready(left->second) && left->second.stream != right->second.stream) return right;
+    if (it == right) left->second.done = done; // the later of two frees of one stream
     left->second.size += right->second.size;
     c->holes.erase(right);
     return left;
@@ -183,11 +187,32 @@ static CUresult release(const char* name, CUdeviceptr dptr, CUstream stream, boo
     note("0x%llx stream=%p", dptr, (void*)stream);
     Stream* s = stream_of(stream, per_thread);
     if (!s) return CUDA_ERROR_INVALID_HANDLE;
+    if (!s->capture && capture_forbids()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (!dptr) return CUDA_SUCCESS;
     Allocation* a = find_base(dptr);
-    if (!a) return CUDA_ERROR_INVALID_VALUE;
-    if (a->kind == Kind::Graph && s->capture) return capture_node(s, {}, 11);
-    if (a->kind != Kind::Async || s->capture) return CUDA_ERROR_INVALID_VALUE;
-    return pool_free(a, s);
+    if (!a || a->leaving) return CUDA_ERROR_INVALID_VALUE;
+    if (s->capture) {
+      if (a->kind != Kind::Graph) return CUDA_ERROR_INVALID_VALUE;
+      s->capture->graph->freed.insert(a);
+      return capture_node(s, {}, 11);
+    }
+    switch (a->kind) {
+      case Kind::Async: return pool_free(a, s);
+      case Kind::Graph:
+        if (!a->outside) return CUDA_ERROR_INVALID_VALUE;
+        a->outside = false;
+        return CUDA_SUCCESS;
+      case Kind::Plain: case Kind::Pitch: { // plain memory too, in stream order
+        a->leaving = true;
+        Op op;
+        op.act = [dptr] {
+          if (Allocation* a = find_base(dptr)) release_device(a);
+          return CUDA_SUCCESS;
+        };
+        return enqueue(s, std::move(op), 11);
+      }
+      default: return CUDA_ERROR_INVALID_VALUE;
+    }
   });
 }
 
@@ -228,7 +253,7 @@ API CUresult cuMemPoolDestroy(CUmemoryPool handle) {
   });
 }
 API CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
-  return enter("cuMemPoolTrimTo", INIT, [&] {
+  return enter("cuMemPoolTrimTo", INIT | UNSAFE, [&] {
     note("%p keep=%zu", (void*)handle, keep);
     Pool* p = pool_of(handle);
     if (!p) return CUDA_ERROR_INVALID_VALUE;

@@ -120,15 +120,20 @@ struct Allocation {
   int record_fd = -1;                // once exported by IPC
   CUipcMemHandle ipc{};
   uint64_t handle = 0;               // Vmm: the physical memory mapped here
+  bool leaving = false;              // given to cuMemFreeAsync: no longer the program's
+  bool outside = false;              // Graph: a launch left it allocated, and it may be freed like any other
 };
 std::map<CUdeviceptr, Allocation*>& allocations();
 Allocation* find(CUdeviceptr p);       // the allocation that holds p
+Space* reservation_of(CUdeviceptr ptr, size_t size); // by cuMemAddressReserve
 Allocation* find_base(CUdeviceptr p);  // the allocation that begins at p
 Allocation* add_allocation(CUdeviceptr base, size_t size, Kind kind, Context* ctx, Device* dev);
 void drop_allocation(Allocation* a);
 CUresult allocate_host(Context* ctx, size_t size, Kind kind, unsigned flags, Allocation** out);
 CUresult allocate_device(Context* ctx, size_t size, Kind kind, Allocation** out);
 void release_device(Allocation* a);
+CUresult reserve_device(Context* ctx, size_t size, Kind kind, Allocation** out); // addresses without memory behind them
+bool back(Allocation* a);                                                       // and now with memory
 void release_host(Allocation* a);
 const std::vector<uint32_t>& page_frame(Allocation* a); // of a small allocation
 void release_context_memory(Context* ctx); // what cuCtxDestroy and reset take with them
@@ -200,6 +205,7 @@ struct Node {
 struct Graph {
   std::vector<Node*> nodes;
   std::vector<Allocation*> memory; // owned by the graph and everything instantiated from it
+  std::set<Allocation*> freed;     // those with a free node
   int owners = 1;
 };
 struct Capture {
@@ -254,6 +260,7 @@ enum Need : unsigned {
   CONTEXT = 3,   // and a context is current, alive and without an asynchronous error
   UNSAFE = 4,    // refused while a capture forbids it
   ALWAYS = 8,    // answered even inside a host function
+  SOUND = 17,    // no context is needed, but one that is current must be alive and without an asynchronous error
 };
 struct Frame {
   const char* name;

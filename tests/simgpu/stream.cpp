@@ -114,10 +114,13 @@ API CUresult cuStreamDestroy_v2(CUstream handle) {
 #define COMMA ,
 STREAM_CALL(cuStreamQuery, (CUstream handle), )
 static CUresult cuStreamQuery_on(const char* entry, bool per_thread, CUstream handle) {
-  return enter(entry, CONTEXT, [&] {
+  return enter(entry, SOUND | ALWAYS, [&] {
+    bool named = handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD; // else the current context's
+    if (!named && !top()) return CUDA_ERROR_INVALID_CONTEXT;
     Stream* s = stream_of(handle, per_thread);
     if (!s) return CUDA_ERROR_INVALID_HANDLE;
     if (s->capture) { invalidate(s->capture); return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; }
+    if (capture_forbids()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (s->legacy) join(s);
     return s->ctx->sticky ? s->ctx->sticky : !s->last || s->last->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });
@@ -281,18 +284,20 @@ static bool captured(Event* e) {
   return true;
 }
 API CUresult cuEventQuery(CUevent handle) {
-  return enter("cuEventQuery", INIT | UNSAFE, [&] {
+  return enter("cuEventQuery", INIT | ALWAYS, [&] {
     Event* e = event_of(handle);
     if (!e) return CUDA_ERROR_INVALID_HANDLE;
     if (captured(e)) return CUDA_ERROR_CAPTURED_EVENT;
+    if (capture_forbids()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return e->ctx->sticky ? e->ctx->sticky : !e->task || e->task->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
   });
 }
 API CUresult cuEventSynchronize(CUevent handle) {
-  return enter("cuEventSynchronize", INIT | UNSAFE, [&] {
+  return enter("cuEventSynchronize", INIT | ALWAYS, [&] {
     Event* e = event_of(handle);
     if (!e) return CUDA_ERROR_INVALID_HANDLE;
     if (captured(e)) return CUDA_ERROR_CAPTURED_EVENT;
+    if (capture_forbids()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     TaskRef task = e->task;
     Context* ctx = e->ctx;
     CUresult result = wait(ctx, task);

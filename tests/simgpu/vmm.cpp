@@ -13,21 +13,28 @@ struct Physical {
   std::vector<uint32_t> frames;
   CUmemAllocationProp props{};
   uint64_t id = 0;
+  uint64_t handle = 0;       // what cuMemCreate gave, and cuMemRetainAllocationHandle gives again
   int handles = 0, maps = 0; // it lives as long as either
 };
-static auto& handles = *new std::map<uint64_t, Physical*>;
+struct Handle { Physical* physical = nullptr; int count = 0; }; // released as often as it was given
+static auto& handles = *new std::map<uint64_t, Handle>;
 static auto& physicals = *new std::map<uint64_t, Physical*>; // by id, for import by the exporter itself
 static auto& reservations = *new std::map<CUdeviceptr, Space>;
 
-static uint64_t new_handle(Physical* p) {
-  uint64_t handle = next_id();
-  handles[handle] = p;
+static uint64_t give_handle(Physical* p, uint64_t handle) {
+  handles[handle].physical = p;
+  ++handles[handle].count;
   ++p->handles;
   return handle;
 }
+static uint64_t new_handle(Physical* p) {
+  uint64_t handle = next_id();
+  if (!p->handle) p->handle = handle;
+  return give_handle(p, handle);
+}
 static Physical* physical_of(uint64_t handle) {
   auto it = handles.find(handle);
-  return it == handles.end() ? nullptr : it->second;
+  return it == handles.end() ? nullptr : it->second.physical;
 }
 static void reclaim(Physical* p) {
   if (p->handles || p->maps) return;
@@ -36,24 +43,24 @@ static void reclaim(Physical* p) {
   physicals.erase(p->id);
   delete p;
 }
-static Space* reservation_of(CUdeviceptr ptr, size_t size) {
+Space* reservation_of(CUdeviceptr ptr, size_t size) {
   auto it = reservations.upper_bound(ptr);
   if (it == reservations.begin()) return nullptr;
   Space& space = std::prev(it)->second;
   return ptr - space.base <= space.size && size <= space.size - (ptr - space.base) ? &space : nullptr;
 }
 
-// Calls body for the mappings that make up exactly [ptr, ptr + size); false if they do not.
-static bool whole_mappings(CUdeviceptr ptr, size_t size, const std::function<void(Allocation*)>& body) {
+// Calls body for the mappings in [ptr, ptr + size), which must not cut one, nor (unless there may be gaps) leave any of it out.
+static bool whole_mappings(CUdeviceptr ptr, size_t size, bool gaps, const std::function<void(Allocation*)>& body) {
   std::vector<Allocation*> found;
-  CUdeviceptr at = ptr;
-  while (at < ptr + size) {
-    Allocation* a = find_base(at);
-    if (!a || a->kind != Kind::Vmm) return false;
-    found.push_back(a);
-    at += a->size;
+  if (!size || !reservation_of(ptr, size)) return false;
+  for (CUdeviceptr at = ptr; at < ptr + size;) {
+    Allocation* a = find(at);
+    if (a && (a->kind != Kind::Vmm || a->base != at || a->size > ptr + size - at)) return false;
+    if (!a && !gaps) return false;
+    if (a) found.push_back(a);
+    at += a ? a->size : PAGE;
   }
-  if (at != ptr + size || found.empty()) return false;
   for (Allocation* a : found) body(a);
   return true;
 }
@@ -120,7 +127,7 @@ API CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     note("%llu", handle);
     Physical* p = physical_of(handle);
     if (!p) return CUDA_ERROR_INVALID_VALUE;
-    handles.erase(handle);
+    if (--handles[handle].count == 0) handles.erase(handle);
     --p->handles;
     reclaim(p);
     return CUDA_SUCCESS;
@@ -131,12 +138,12 @@ API CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
     note("0x%llx size=%zu handle=%llu", ptr, size, handle);
     Physical* p = physical_of(handle);
     Space* space = reservation_of(ptr, size);
-    if (!p || !space || !size || size % PAGE || ptr % PAGE || offset || flags || size > p->size) return CUDA_ERROR_INVALID_VALUE;
+    if (!p || !space || !size || size % PAGE || ptr % PAGE || flags) return CUDA_ERROR_INVALID_VALUE;
+    if (offset || size != p->size) return CUDA_ERROR_NOT_SUPPORTED; // all of it or nothing
     auto next = mappings().lower_bound(ptr);
     if (next != mappings().end() && next->first < ptr + size) return CUDA_ERROR_INVALID_VALUE;
     if (next != mappings().begin() && std::prev(next)->first + std::prev(next)->second.size > ptr) return CUDA_ERROR_INVALID_VALUE;
-    std::vector<uint32_t> frames(p->frames.begin(), p->frames.begin() + (long)(size / PAGE));
-    if (!map_frames(ptr, space->delta, p->dev, p->fd, frames, true)) return CUDA_ERROR_MAP_FAILED;
+    if (!map_frames(ptr, space->delta, p->dev, p->fd, p->frames, true)) return CUDA_ERROR_MAP_FAILED;
     ++p->maps;
     add_allocation(ptr, size, Kind::Vmm, nullptr, p->dev)->handle = p->id;
     return CUDA_SUCCESS;
@@ -145,8 +152,8 @@ API CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericA
 API CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
   return enter("cuMemUnmap", INIT, [&] {
     note("0x%llx size=%zu", ptr, size);
-    // Does not wait for pending work: what still uses the range faults.
-    bool ok = whole_mappings(ptr, size, [](Allocation* a) {
+    // Does not wait for pending work: what still uses the range faults. Nothing mapped there is fine too.
+    bool ok = whole_mappings(ptr, size, true, [](Allocation* a) {
       Physical* p = physicals[a->handle];
       unmap_frames(a->base);
       drop_allocation(a);
@@ -162,7 +169,7 @@ API CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc*
     if (!desc || !count || !size) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i)
       if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_at(desc[i].location.id)) return CUDA_ERROR_INVALID_VALUE;
-    bool ok = whole_mappings(ptr, size, [&](Allocation* a) {
+    bool ok = whole_mappings(ptr, size, false, [&](Allocation* a) {
       for (size_t i = 0; i < count; ++i) {
         auto& access = mappings()[a->base].access;
         if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) access.erase(desc[i].location.id);
@@ -192,7 +199,8 @@ API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void
   return enter("cuMemRetainAllocationHandle", INIT, [&] {
     Allocation* a = find((CUdeviceptr)addr);
     if (!out || !a || a->kind != Kind::Vmm) return CUDA_ERROR_INVALID_VALUE;
-    *out = new_handle(physicals[a->handle]);
+    Physical* p = physicals[a->handle];
+    *out = give_handle(p, p->handle);
     return CUDA_SUCCESS;
   });
 }

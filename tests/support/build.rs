@@ -83,16 +83,16 @@ pub fn simgpu() -> &'static Path {
     })
 }
 
-/// A folder with a simulated driver whose `cuCtxWaitEvent` does nothing: the tests must notice.
-pub fn simgpu_without_barrier() -> PathBuf {
-    let out = profile_dir().join("simgpu-without-barrier/libcuda.so.1");
+/// A folder with a simulated driver in which a source file of `tests/programs` stands before the true functions.
+pub fn simgpu_with(source: &str) -> PathBuf {
+    let out = profile_dir().join(format!("simgpu-{source}/libcuda.so.1"));
     let objects = simgpu().join("obj");
     let _lock = lock(&out);
     let mut gcc = Command::new("g++");
     gcc.args(["-shared", "-fPIC", "-pthread", "-Wl,-Bsymbolic", "-Wl,-z,nodelete", "-Wl,-soname,libcuda.so.1"]);
     // The first definition counts.
-    gcc.args(["-Wl,--allow-multiple-definition", "-x", "c"]).arg("-I").arg(root().join("tests/simgpu"));
-    gcc.arg(root().join("tests/programs/no_wait.c")).args(["-x", "none"]);
+    gcc.arg("-Wl,--allow-multiple-definition").arg("-I").arg(root().join("tests/simgpu"));
+    gcc.arg(root().join("tests/programs").join(source));
     let temporary = out.with_extension("tmp");
     gcc.arg("-o").arg(&temporary);
     let mut all: Vec<PathBuf> = fs::read_dir(objects).expect("objects").flatten().map(|e| e.path()).collect();
@@ -102,7 +102,7 @@ pub fn simgpu_without_barrier() -> PathBuf {
     });
     all.sort();
     gcc.args(all);
-    done("linking a driver without a barrier", &mut gcc);
+    done(&format!("linking a driver with {source}"), &mut gcc);
     fs::rename(&temporary, &out).expect("the driver");
     out.parent().expect("a folder").to_owned()
 }
@@ -122,6 +122,12 @@ pub enum Link {
     None,
     /// A shared library linked with libcudart.so.13.
     Library,
+    /// A shared library linked with libcudart.so.12.
+    Library12,
+    /// A shared library that finds others in `plugins` beside itself.
+    WithPlugins,
+    /// A shared library in that folder.
+    Plugin,
     /// A shared library linked with nothing.
     PlainLibrary,
 }
@@ -137,7 +143,7 @@ impl Link {
             Link::Static => "static",
             Link::Driver => "driver",
             Link::None => "plain",
-            Link::Library | Link::PlainLibrary => "so",
+            Link::Library | Link::Library12 | Link::PlainLibrary | Link::WithPlugins | Link::Plugin => "so",
         }
     }
 }
@@ -154,8 +160,13 @@ pub fn program(name: &str, link: Link) -> PathBuf {
         path if path.exists() => (path, true),
         _ => (folder.join(format!("{name}.c")), false),
     };
-    let library = matches!(link, Link::Library | Link::PlainLibrary);
-    let out = programs_dir().join(if library { format!("lib{name}.so") } else { format!("{name}-{}", link.name()) });
+    let library = link.name() == "so";
+    let out = programs_dir().join(match link {
+        Link::Library12 => format!("lib{name}12.so"),
+        Link::Plugin => format!("plugins/lib{name}.so"),
+        _ if library => format!("lib{name}.so"),
+        _ => format!("{name}-{}", link.name()),
+    });
     let simgpu = simgpu();
     let inputs = [
         source.clone(),
@@ -188,7 +199,9 @@ pub fn program(name: &str, link: Link) -> PathBuf {
         Link::Static => gcc.arg(simgpu.join("libcudart_static.a")).arg("-l:libcuda.so.1"),
         Link::Driver => gcc.arg("-l:libcuda.so.1"),
         Link::Library => gcc.arg("-l:libcudart.so.13"),
-        Link::None | Link::PlainLibrary => gcc.arg("-Wl,--as-needed"),
+        Link::Library12 => gcc.arg("-l:libcudart.so.12"),
+        Link::WithPlugins => gcc.args(["-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN/plugins"]),
+        Link::None | Link::PlainLibrary | Link::Plugin => gcc.arg("-Wl,--as-needed"),
     };
     // The simulated libraries have C++ in them that a C program does not link.
     gcc.args(["-ldl", "-Wl,--allow-shlib-undefined"]);

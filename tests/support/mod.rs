@@ -7,6 +7,7 @@
 
 pub mod build;
 pub mod history;
+pub mod hooks;
 pub mod run;
 
 pub use build::{Link, program, simgpu, vramscope_library};

@@ -209,7 +209,13 @@ impl Program {
             );
         }
         let left = run.remove_spools();
-        assert!(!self.ends_well || left.is_empty(), "{run} left {left:?}");
+        assert!(
+            !self.ends_well || left.is_empty(),
+            "{run} left {left:?}; it ended with {}\n{}{}",
+            run.status,
+            run.stdout,
+            run.stderr
+        );
     }
 
     /// Runs it bare and in these modes; what it prints and how it ends must be the same. Returns the runs, the bare one first.
