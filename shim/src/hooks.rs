@@ -240,6 +240,8 @@ hooks! {
         2 cuMemFreeAsync(p: DevicePtr, stream: Stream) = hook::ordered::free;
         2 cuMemFreeAsync_ptsz(p: DevicePtr, stream: Stream) = hook::ordered::free_ptsz;
         4 cuMemCreate(out: *mut u64, bytes: Size, prop: *const AllocationProp, flags: u64) = hook::vmm::create;
+        2 cuMemRetainAllocationHandle(out: *mut u64, p: Ptr) = hook::vmm::retain;
+        3 cuMemImportFromShareableHandle(out: *mut u64, os: Ptr, kind: i32) = hook::vmm::import;
         1 cuMemRelease(handle: u64) = hook::vmm::release;
         5 cuMemMap(p: DevicePtr, bytes: Size, offset: Size, handle: u64, flags: u64) = hook::vmm::map;
         2 cuMemUnmap(p: DevicePtr, bytes: Size) = hook::vmm::unmap;
@@ -309,6 +311,12 @@ hooks! {
         4 cuModuleGetGlobal_v2(out: *mut DevicePtr, bytes: *mut Size, module: Ptr, name: Str) = hook::managed::module_global;
         4 cuLibraryGetGlobal(out: *mut DevicePtr, bytes: *mut Size, library: Ptr, name: Str) = hook::managed::library_global;
         4 cuLibraryGetManaged(out: *mut DevicePtr, bytes: *mut Size, library: Ptr, name: Str) = hook::managed::library_managed;
+        5 cuGraphInstantiate(out: Ptr, graph: Ptr, node: Ptr, log: Ptr, size: Size) = hook::retry::graph_instantiate_old;
+        5 cuGraphInstantiate_v2(out: Ptr, graph: Ptr, node: Ptr, log: Ptr, size: Size) = hook::retry::graph_instantiate_old;
+        1 cuFuncLoad(function: Ptr) = hook::retry::func_load;
+        2 cuLibraryGetModule(out: Ptr, library: Ptr) = hook::retry::library_get_module;
+        4 cuGreenCtxCreate(out: Ptr, desc: Ptr, device: Device, flags: Uint) = hook::retry::green_ctx_create;
+        2 cuImportExternalMemory(out: Ptr, desc: Ptr) = hook::retry::import_external_memory;
         2 cuKernelGetFunction(out: Ptr, kernel: Ptr) = hook::retry::kernel_get_function;
         2 cuArrayCreate_v2(out: Ptr, desc: Ptr) = hook::retry::array_create;
         2 cuArray3DCreate_v2(out: Ptr, desc: Ptr) = hook::retry::array_create;
@@ -364,6 +372,16 @@ hooks! {
         cuGraphUpload @ "rsi";
         cuMemMapArrayAsync @ "rdx";
         cuMemBatchDecompressAsync @ "r8";
+        // First versions of functions above, still bound by older programs.
+        cuMemPrefetchAsync @ "rcx";
+        cuMemcpyBatchAsync @ "qword ptr [rsp + 24]";
+        cuMemcpy3DBatchAsync @ "r8";
+        cuStreamWriteValue32 @ "rdi";
+        cuStreamWaitValue32 @ "rdi";
+        cuStreamWriteValue64 @ "rdi";
+        cuStreamWaitValue64 @ "rdi";
+        cuStreamBatchMemOp @ "rdi";
+        cuLaunchGridAsync @ "rcx";
     }
     per_thread {
         cuMemPrefetchAsync_v2_ptsz;
@@ -424,5 +442,13 @@ hooks! {
         cuGraphUpload_ptsz;
         cuMemMapArrayAsync_ptsz;
         cuMemBatchDecompressAsync_ptsz;
+        cuMemPrefetchAsync_ptsz;
+        cuMemcpyBatchAsync_ptsz;
+        cuMemcpy3DBatchAsync_ptsz;
+        cuStreamWriteValue32_ptsz;
+        cuStreamWaitValue32_ptsz;
+        cuStreamWriteValue64_ptsz;
+        cuStreamWaitValue64_ptsz;
+        cuStreamBatchMemOp_ptsz;
     }
 }

@@ -15,8 +15,10 @@ pub struct Entry {
     pub memory: Memory,
     /// Number of its context.
     pub context: u16,
-    /// References (VMM handles: retained or imported again).
+    /// References: handles of physical memory that are not released, or openings of another process's memory.
     pub count: u32,
+    /// Mappings of physical memory: it lives until the last release and the last unmapping.
+    pub maps: u32,
     /// Of the program's own, as opposed to what CUDA's runtime keeps for itself.
     pub own: bool,
 }

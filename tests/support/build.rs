@@ -156,10 +156,17 @@ pub fn programs_dir() -> PathBuf {
 /// Compiles `tests/programs/<name>` if needed, and returns the result's path.
 pub fn program(name: &str, link: Link) -> PathBuf {
     let folder = root().join("tests/programs");
-    let (source, cpp) = match folder.join(format!("{name}.cpp")) {
-        path if path.exists() => (path, true),
-        _ => (folder.join(format!("{name}.c")), false),
-    };
+    match folder.join(format!("{name}.cpp")) {
+        path if path.exists() => program_at(&path, link),
+        _ => program_at(&folder.join(format!("{name}.c")), link),
+    }
+}
+
+/// Compiles a source file.
+pub fn program_at(source: &Path, link: Link) -> PathBuf {
+    let folder = root().join("tests/programs");
+    let cpp = source.extension().is_some_and(|e| e == "cpp");
+    let name = source.file_stem().unwrap_or_default().to_string_lossy();
     let library = link.name() == "so";
     let out = programs_dir().join(match link {
         Link::Library12 => format!("lib{name}12.so"),
@@ -169,7 +176,7 @@ pub fn program(name: &str, link: Link) -> PathBuf {
     });
     let simgpu = simgpu();
     let inputs = [
-        source.clone(),
+        source.to_owned(),
         folder.join("common.h"),
         root().join("tests/simgpu/cuda_mini.h"),
         root().join("tests/simgpu/kernels.ptx.h"),
@@ -192,7 +199,7 @@ pub fn program(name: &str, link: Link) -> PathBuf {
     }
     // A new file and a rename: another process may be running the old one.
     let temporary = out.with_extension("tmp");
-    gcc.arg("-o").arg(&temporary).arg(&source).arg("-L").arg(simgpu).arg("-Wl,--no-as-needed");
+    gcc.arg("-o").arg(&temporary).arg(source).arg("-L").arg(simgpu).arg("-Wl,--no-as-needed");
     match link {
         Link::Runtime13 => gcc.args(["-l:libcudart.so.13", "-l:libcuda.so.1"]),
         Link::Runtime12 => gcc.args(["-l:libcudart.so.12", "-l:libcuda.so.1"]),

@@ -276,6 +276,11 @@ impl Run {
         );
     }
 
+    /// It must have printed as the other.
+    pub fn assert_same_output(&self, other: &Run) {
+        assert_eq!(self.stdout, other.stdout, "{self} prints something else than {other}");
+    }
+
     /// It must have ended with 0. (A program that fails bare as well proves nothing.)
     pub fn assert_success(&self) -> &Run {
         assert!(self.status.success(), "{self} ended with {}\n{}{}", self.status, self.stdout, self.stderr);

@@ -31,7 +31,7 @@ fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, 
         return;
     }
     let id = recorder::new_id();
-    let entry = Entry { id, memory, context: number, count: 1, own: !call.runtime };
+    let entry = Entry { id, memory, context: number, count: 1, maps: 0, own: !call.runtime };
     if let Some(stale) = recorder::LEDGER.insert(key, entry) {
         sight::forget(&stale);
         recorder::event(&Event { kind: EventKind::Free, id: stale.id, memory: stale.memory, ..Event::default() });

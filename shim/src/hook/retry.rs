@@ -1,7 +1,7 @@
 //! Calls that are not about memory but need some: if the device is full of what the pool keeps, everything goes back and the
 //! call is made once more. None of them has done anything when it fails so.
 
-use crate::cuda::{Ptr, Result, STREAM_PER_THREAD, Size, Str, Stream, Uint};
+use crate::cuda::{Device, Ptr, Result, STREAM_PER_THREAD, Size, Str, Stream, Uint};
 use crate::hooks::{self, types};
 use crate::pool::retrying;
 use crate::sync;
@@ -37,6 +37,16 @@ retried! {
     library_load: cuLibraryLoadData(out: Ptr, code: Ptr, o: Ptr, ov: Ptr, on: Uint, l: Ptr, lv: Ptr, ln: Uint);
     /// `cuModuleGetFunction`: loads lazily.
     module_get_function: cuModuleGetFunction(out: Ptr, module: Ptr, name: Str);
+    /// `cuGraphInstantiate` of CUDA 10.0 and 11.0.
+    graph_instantiate_old: cuGraphInstantiate(out: Ptr, graph: Ptr, node: Ptr, log: Ptr, size: Size);
+    /// `cuFuncLoad`.
+    func_load: cuFuncLoad(function: Ptr);
+    /// `cuLibraryGetModule`: loads.
+    library_get_module: cuLibraryGetModule(out: Ptr, library: Ptr);
+    /// `cuGreenCtxCreate`.
+    green_ctx_create: cuGreenCtxCreate(out: Ptr, desc: Ptr, device: Device, flags: Uint);
+    /// `cuImportExternalMemory`.
+    import_external_memory: cuImportExternalMemory(out: Ptr, desc: Ptr);
     /// `cuKernelGetFunction`: loads lazily.
     kernel_get_function: cuKernelGetFunction(out: Ptr, kernel: Ptr);
     /// `cuArrayCreate`, `cuArray3DCreate`.
