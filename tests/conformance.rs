@@ -72,7 +72,9 @@ fn the_simulated_driver_answers_as_the_real_one() {
 #[test]
 fn the_library_changes_no_answer() {
     let bare = conformance().run(Mode::Bare);
-    let run = conformance().run(Mode::Recording);
+    // It starts children that end without their exit handlers: their histories are not whole.
+    let run = conformance().unchecked().run(Mode::Recording);
+    assert!(!run.traces().is_empty(), "the hooks were not active");
     let (bare, run) = (facts(&bare.stdout), facts(&run.stdout));
     let differing: Vec<String> = bare
         .iter()

@@ -40,9 +40,19 @@ fn no_folder_for_the_history() {
         let run = one_message(&busy().env("VRAMSCOPE_TRACE", path), &[path, "history"]);
         assert_eq!(support::history::spools_of(run.pid), Vec::<PathBuf>::new());
     }
-    // A folder is no file.
+}
+
+/// A folder gets the default name in it, as `vramscope run --trace FOLDER` does it.
+#[test]
+fn a_folder_for_the_history() {
     let folder = tempfile::tempdir().expect("a folder");
-    one_message(&busy().env("VRAMSCOPE_TRACE", folder.path()), &[&folder.path().display().to_string()]);
+    let inside = folder.path().join("histories");
+    fs::create_dir(&inside).expect("a folder");
+    let run = busy().env("VRAMSCOPE_TRACE", &inside).unchecked().run(Mode::Pooled);
+    run.assert_success();
+    let path = inside.join(format!("vramscope-basics_rt-cudart13-{}.jsonl", run.pid));
+    assert_eq!(support::History::read(&path).allocations(), 600);
+    assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 1, "something lies beside the folder");
 }
 
 #[test]

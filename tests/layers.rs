@@ -55,10 +55,8 @@ fn dependencies(manifest: &str) -> Vec<String> {
     for line in text.lines().map(str::trim) {
         if line.starts_with('[') {
             inside = line == "[dependencies]";
-        } else if let (true, Some(name)) = (inside && !line.starts_with('#'), line.split(['=', '.', ' ']).next()) {
-            if !name.is_empty() {
-                names.push(name.to_owned());
-            }
+        } else if inside && !line.is_empty() && !line.starts_with('#') {
+            names.push(line.split(['=', '.', ' ']).next().unwrap_or_default().to_owned());
         }
     }
     names

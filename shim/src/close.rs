@@ -11,7 +11,15 @@ fn next(name: &CStr, held: &AtomicUsize) -> usize {
     if known != 0 {
         return known;
     }
-    let p = real::symbol(libc::RTLD_NEXT, name) as usize;
+    let mut p = real::symbol(libc::RTLD_NEXT, name) as usize;
+    if p == 0 {
+        // A libgcc that came in with RTLD_LOCAL is not in our scope, but it is the one that everybody uses.
+        // SAFETY: nothing is loaded by this.
+        let libgcc = unsafe { libc::dlopen(c"libgcc_s.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if !libgcc.is_null() {
+            p = real::symbol(libgcc, name) as usize;
+        }
+    }
     held.store(p, Relaxed);
     p
 }

@@ -26,6 +26,7 @@ mod room;
 mod runtime;
 mod settings;
 mod sight;
+mod signals;
 mod spool;
 mod stacks;
 mod state;

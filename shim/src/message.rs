@@ -53,8 +53,9 @@ pub fn line(args: std::fmt::Arguments<'_>) {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: valid for the thread's life.
     let kept = unsafe { *errno };
+    // A stderr whose reader has gone must not end a program that never wrote there.
     // SAFETY: a buffer of that length.
-    unsafe { libc::write(2, l.bytes.as_ptr().cast(), l.len + 1) };
+    crate::signals::held_off(|| unsafe { libc::write(2, l.bytes.as_ptr().cast(), l.len + 1) });
     // SAFETY: as above.
     unsafe { *errno = kept };
 }

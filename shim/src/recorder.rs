@@ -11,7 +11,7 @@ use vramscope_core::record::{self, Definition, Producer, Pushed, Spool};
 use crate::ledger::Ledger;
 use crate::message::error;
 use crate::thread::{self, Thread};
-use crate::{clock, driver, settings, spool, state, writer};
+use crate::{clock, driver, settings, signals, spool, state, writer};
 
 static SPOOL: OnceCell<Spool<'static>> = OnceCell::new();
 /// Recording goes on (a history is wanted, and nothing stopped it).
@@ -26,6 +26,10 @@ pub fn start() {
     if settings::get().trace.is_none() {
         return;
     }
+    signals::held_off(start_recording);
+}
+
+fn start_recording() {
     let Some(spool) = spool::create() else { return };
     if SPOOL.set(spool).is_err() {
         return;
@@ -109,9 +113,13 @@ fn claim(spool: Spool<'static>) -> Option<Producer<'static>> {
     let end = name.iter().position(|b| *b == 0).unwrap_or(0);
     // SAFETY: no arguments.
     let tid = unsafe { libc::gettid() } as u32;
-    // Many threads may start at once: the writer backs more rings within milliseconds.
-    for _ in 0..200 {
+    // Many threads may start at once: the writer backs more rings within milliseconds. A thread that got none then does
+    // not wait again: all rings are taken, or there is no memory for more.
+    let t = thread::current();
+    let tries = if t.ringless.replace(true) { 1 } else { 200 };
+    for _ in 0..tries {
         if let Some(p) = spool.claim_ring(tid, &name[..end]) {
+            t.ringless.set(false);
             writer::hand_over(p.thread());
             return Some(p);
         }
@@ -141,13 +149,23 @@ pub fn thread_ends(t: &Thread) {
     unsafe { held.assume_init_read() }.close();
 }
 
+/// The writer has not made room for a whole patience.
+static STALLED: AtomicBool = AtomicBool::new(false);
+
+/// The writer got something done.
+pub fn writer_moved() {
+    STALLED.store(false, Relaxed);
+}
+
 /// How long a hook waits for room in a full ring before it drops the event: the writer needs milliseconds; a trace on a
 /// stuck disk must not stop the program.
 const PATIENCE: u32 = 500;
 
 fn push(counts: bool, mut once: impl FnMut(&mut Producer<'static>) -> Pushed) -> bool {
     with_ring(|p| {
-        for round in 0..PATIENCE {
+        // A writer that is stuck (a pipe without reader, a dead network disk) is waited for once, not at every event.
+        let patience = if STALLED.load(Relaxed) { 1 } else { PATIENCE };
+        for round in 0..patience {
             if matches!(once(p), Pushed::Yes) {
                 return true;
             }
@@ -162,6 +180,7 @@ fn push(counts: bool, mut once: impl FnMut(&mut Producer<'static>) -> Pushed) ->
                 pause();
             }
         }
+        STALLED.store(true, Relaxed);
         // A definition that was given up is tried again by who needs it next.
         if counts {
             p.lost();

@@ -112,6 +112,9 @@ pub fn parse_limit(s: &str) -> Option<Limit> {
     Some(Limit::Bytes((number * unit) as u64))
 }
 
+/// Name of a history where none is asked for.
+pub const USUAL_NAME: &str = "vramscope-%n-%p.jsonl";
+
 const NAMES: [&CStr; 11] = [
     c"VRAMSCOPE_TRACE",
     c"VRAMSCOPE_POOL",
@@ -180,7 +183,7 @@ fn read() -> Settings {
         }
     };
     let trace = match get("VRAMSCOPE_TRACE") {
-        None => Some("vramscope-%n-%p.jsonl".to_owned()),
+        None => Some(USUAL_NAME.to_owned()),
         Some("off") => None,
         Some(v) => Some(v.to_owned()),
     };

@@ -73,6 +73,7 @@ fn start() -> bool {
         let done = catch_unwind(|| {
             // A fault of ours is said in our own words.
             std::panic::set_hook(Box::new(|_| {}));
+            test_panic("start");
             settings::get();
             doctor::watch();
             // SAFETY: the resolver takes any name.
@@ -150,7 +151,11 @@ pub fn uncancelled<T>(f: impl FnOnce() -> T) -> T {
 /// catch.
 #[inline(never)]
 pub fn guarded<T>(what: &str, f: impl FnOnce() -> T) -> Option<T> {
-    match uncancelled(|| catch_unwind(AssertUnwindSafe(f))) {
+    let tested = || {
+        test_panic(what);
+        f()
+    };
+    match uncancelled(|| catch_unwind(AssertUnwindSafe(tested))) {
         Ok(v) => Some(v),
         Err(payload) => {
             broke(what, payload.as_ref());
@@ -177,7 +182,7 @@ fn broke(what: &str, payload: &(dyn Any + Send)) {
 }
 
 /// For the test of the above: `VRAMSCOPE_TEST_PANIC=NAME` makes the hook of that name panic once.
-pub fn test_panic(what: &str) {
+fn test_panic(what: &str) {
     static WANTED: once_cell::sync::OnceCell<Option<String>> = once_cell::sync::OnceCell::new();
     if let Some(w) = WANTED.get_or_init(|| settings::variable(c"VRAMSCOPE_TEST_PANIC")) {
         assert!(w != what, "asked for by VRAMSCOPE_TEST_PANIC={what}");

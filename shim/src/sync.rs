@@ -78,7 +78,9 @@ pub fn fence(id: ContextId) -> Fence {
         }
     }
     let Some(event) = event(slot) else { return refused() };
-    if driver::barrier(slot.handle(), event) != SUCCESS {
+    // Where the host waits, it waits alone, as the native free does: a barrier would hold up other threads' work too.
+    let ordered = if host { driver::record(slot.handle(), event) } else { driver::barrier(slot.handle(), event) };
+    if ordered != SUCCESS {
         // An asynchronous error, a call from a host function, a capture without our knowledge: the real free says what.
         return refused();
     }

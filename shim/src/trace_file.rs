@@ -26,8 +26,13 @@ const RANK: [&std::ffi::CStr; 9] = [
     c"CUDA_VISIBLE_DEVICES",
 ];
 
-/// The path with its `%` letters filled in, absolute.
-pub fn expand(pattern: &str) -> PathBuf {
+/// The path with its `%` letters filled in, absolute. A folder means the usual name in it.
+pub fn path_of(pattern: &str) -> PathBuf {
+    let path = expand(pattern);
+    if path.is_dir() { path.join(expand(settings::USUAL_NAME).file_name().unwrap_or_default()) } else { path }
+}
+
+fn expand(pattern: &str) -> PathBuf {
     let mut s = String::new();
     let mut letters = pattern.chars();
     while let Some(c) = letters.next() {

@@ -14,7 +14,7 @@ use vramscope_core::record::{Options, Spool, Writer};
 
 use crate::message::error;
 use crate::trace_file::{self, Trace};
-use crate::{clock, driver, pool, recorder, settings, spool, state};
+use crate::{clock, driver, pool, recorder, settings, signals, spool, state};
 
 enum Word {
     /// A thread got a ring.
@@ -30,7 +30,7 @@ static SPOOL: OnceCell<Spool<'static>> = OnceCell::new();
 /// Opens the history and starts the thread; `false`: nothing will be recorded, and it was said why.
 pub fn start(spool: Spool<'static>) -> bool {
     let Some(pattern) = &settings::get().trace else { return false };
-    let path = trace_file::expand(pattern);
+    let path = trace_file::path_of(pattern);
     let trace = match Trace::open(&path) {
         Ok(t) => t,
         Err(e) => {
@@ -131,8 +131,13 @@ fn round(all: bool) -> Option<(u64, u32)> {
     let mut guard = lock()?;
     let writer = guard.as_mut()?;
     let (raw, ns) = (clock::raw(), driver::now_ns());
-    match if all { writer.flush(raw, ns) } else { writer.round(raw, ns) } {
-        Ok(p) => Some((p.events, p.fullness)),
+    match signals::held_off(|| if all { writer.flush(raw, ns) } else { writer.round(raw, ns) }) {
+        Ok(p) => {
+            if p.bytes > 0 {
+                recorder::writer_moved();
+            }
+            Some((p.events, p.fullness))
+        }
         Err(e) => {
             static SAID: AtomicBool = AtomicBool::new(false);
             let name = writer.output().path().map(|p| p.display().to_string()).unwrap_or_default();
@@ -152,13 +157,16 @@ fn lock() -> Option<std::sync::MutexGuard<'static, Option<Writer<'static, Trace>
     if !state::exiting() {
         return Some(WRITER.lock().unwrap_or_else(|e| e.into_inner()));
     }
-    for _ in 0..2000 {
+    static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+    let tries = if GIVEN_UP.load(Relaxed) { 1 } else { 2000 };
+    for _ in 0..tries {
         match WRITER.try_lock() {
             Ok(g) => return Some(g),
             Err(std::sync::TryLockError::Poisoned(e)) => return Some(e.into_inner()),
             Err(std::sync::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
+    GIVEN_UP.store(true, Relaxed);
     None
 }
 

@@ -1,6 +1,9 @@
 /* What the test programs share. A program takes the name of its case, prints what it saw, and never prints an address. */
 #ifndef COMMON_H
 #define COMMON_H
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "cuda_mini.h"
 #include "kernels.ptx.h"
 #include <dlfcn.h>

@@ -164,7 +164,6 @@ CUresult cuDriverGetVersion(int* version);
 CUresult cuGetErrorName(CUresult error, const char** text);
 CUresult cuGetErrorString(CUresult error, const char** text);
 CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion, uint64_t flags, CUdriverProcAddressQueryResult* status);
-CUresult cuGetProcAddress_v2_ptsz(const char* symbol, void** pfn, int cudaVersion, uint64_t flags, CUdriverProcAddressQueryResult* status);
 CUresult cuGetExportTable(const void** table, const CUuuid* id);
 /* the four-argument function of CUDA 11.3 is exported as plain cuGetProcAddress: ask cuGetProcAddress_v2 for it */
 typedef CUresult (*CUgetProcAddress_v11030)(const char* symbol, void** pfn, int cudaVersion, uint64_t flags);

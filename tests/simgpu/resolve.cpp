@@ -37,6 +37,7 @@ using namespace sim;
 API CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int version, uint64_t flags, CUdriverProcAddressQueryResult* status) {
   return resolve(symbol, pfn, version, flags, status);
 }
+extern "C" CUresult cuGetProcAddress_v2_ptsz(const char*, void**, int, uint64_t, CUdriverProcAddressQueryResult*);
 extern "C" CUresult cuGetProcAddress_v2_ptsz(const char* symbol, void** pfn, int version, uint64_t flags, CUdriverProcAddressQueryResult* status) {
   return resolve(symbol, pfn, version, flags, status);
 }
@@ -50,7 +51,7 @@ static CUresult resolve_v1(const char* symbol, void** pfn, int version, uint64_t
   return result;
 }
 API CUresult cuGetProcAddress(const char* symbol, void** pfn, int version, uint64_t flags) { return resolve_v1(symbol, pfn, version, flags); }
-extern "C" CUresult cuGetProcAddress_ptsz(const char* symbol, void** pfn, int version, uint64_t flags);
+extern "C" CUresult cuGetProcAddress_ptsz(const char*, void**, int, uint64_t);
 extern "C" CUresult cuGetProcAddress_ptsz(const char* symbol, void** pfn, int version, uint64_t flags) { return resolve_v1(symbol, pfn, version, flags); }
 
 API CUresult cuGetExportTable(const void** table, const CUuuid* id) {

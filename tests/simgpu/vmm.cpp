@@ -16,8 +16,8 @@ struct Physical {
   uint64_t handle = 0;       // what cuMemCreate gave, and cuMemRetainAllocationHandle gives again
   int handles = 0, maps = 0; // it lives as long as either
 };
-struct Handle { Physical* physical = nullptr; int count = 0; }; // released as often as it was given
-static auto& handles = *new std::map<uint64_t, Handle>;
+struct Given { Physical* physical = nullptr; int count = 0; }; // released as often as it was given
+static auto& handles = *new std::map<uint64_t, Given>;
 static auto& physicals = *new std::map<uint64_t, Physical*>; // by id, for import by the exporter itself
 static auto& reservations = *new std::map<CUdeviceptr, Space>;
 

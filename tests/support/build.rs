@@ -192,7 +192,7 @@ pub fn program_at(source: &Path, link: Link) -> PathBuf {
     if !cpp {
         gcc.arg("-std=gnu11");
     }
-    gcc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-D_GNU_SOURCE", "-Wl,--build-id"]);
+    gcc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-Wl,--build-id"]);
     gcc.arg("-I").arg(root().join("tests/simgpu")).arg("-I").arg(&folder);
     if library {
         gcc.args(["-shared", "-fPIC"]);

@@ -20,7 +20,6 @@ mod writer;
 
 pub use clock::Clock;
 pub use definition::{Definition, frame, unpack_frame};
-pub(crate) use output::older_part;
 pub use output::{Output, TraceFile};
 pub use recover::{Recovered, recover, recover_trace};
 pub use ring::{Producer, Pushed};

@@ -1,10 +1,11 @@
 //! Where the history goes.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use crate::trace::older_part;
 
 /// Where the writer puts its bytes.
 pub trait Output {
@@ -13,13 +14,6 @@ pub trait Output {
 
     /// Begins the next part: what was written so far becomes the older part (the one before it is dropped).
     fn next_part(&mut self) -> io::Result<()>;
-}
-
-/// The name of the older part of a rotated history.
-pub(crate) fn older_part(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".1");
-    name.into()
 }
 
 /// A history in a file.

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use super::drain::{Drain, Item};
-use super::output::{TraceFile, older_part};
+use super::output::TraceFile;
 use super::spool::Spool;
 use super::writer::{Options, Writer, number};
+use crate::trace::older_part;
 use crate::trace::read::Reader;
 use crate::trace::source::whole;
 use crate::trace::{Footer, Header, Line};

@@ -14,6 +14,13 @@ pub mod read;
 pub(crate) mod source;
 pub mod write;
 
+/// The name of the older part of a rotated history.
+pub(crate) fn older_part(path: &std::path::Path) -> std::path::PathBuf {
+    let mut name = std::ffi::OsString::from(path);
+    name.push(".1");
+    name.into()
+}
+
 /// Version of the format that this code writes. Older ones stay readable.
 pub const VERSION: u32 = 1;
 

@@ -91,7 +91,7 @@ impl fmt::Display for Damage {
 
 /// The files of a history, oldest first: a rotated one has an older part beside it.
 pub fn parts(path: &Path) -> Vec<PathBuf> {
-    let older = crate::record::older_part(path);
+    let older = super::older_part(path);
     let part = |path: &Path| File::open(path).ok().map(|file| file.header);
     match (part(&older), part(path)) {
         // The older part of this history, not of another that had the name.

@@ -21,10 +21,7 @@ pub unsafe fn alloc(real: types::cuMemAlloc_v2, from: usize, out: *mut DevicePtr
         // SAFETY: the program's arguments.
         return unsafe { real(out, bytes) };
     }
-    match state::guarded("cuMemAlloc", || {
-        state::test_panic("cuMemAlloc");
-        serve(from, bytes as u64)
-    }) {
+    match state::guarded("cuMemAlloc", || serve(from, bytes as u64)) {
         Some(Answer::Served(p)) => {
             // SAFETY: not null; the program's variable.
             unsafe { *out = p };
@@ -124,10 +121,7 @@ pub unsafe fn free(real: types::cuMemFree_v2, from: usize, p: DevicePtr) -> Resu
         // SAFETY: the program's argument.
         return unsafe { real(p) };
     }
-    match state::guarded("cuMemFree", || {
-        state::test_panic("cuMemFree");
-        give_back(from, p)
-    }) {
+    match state::guarded("cuMemFree", || give_back(from, p)) {
         Some(Some(r)) => r,
         // Not the pool's: the driver's call, recorded before it happens.
         Some(None) => {

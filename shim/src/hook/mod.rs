@@ -145,7 +145,6 @@ fn recorded_alloc(request: &Request, real: impl Fn() -> Result, key: impl Fn() -
     let took = driver::now_ns().saturating_sub(start);
     let Request { what, from, api, memory, bytes, stream } = *request;
     state::guarded(what, || {
-        state::test_panic(what);
         let call = Call::new(api, from);
         let key = if result == cuda::SUCCESS { key() } else { 0 };
         // A success without an address is a request for nothing.
@@ -169,11 +168,7 @@ fn recorded_free(
     if !state::active() || key == 0 {
         return real();
     }
-    let known = state::guarded(what, || {
-        state::test_panic(what);
-        record_free(&Call::new(api, from), key, stream)
-    })
-    .flatten();
+    let known = state::guarded(what, || record_free(&Call::new(api, from), key, stream)).flatten();
     let result = real();
     match known {
         Some(e) if result == cuda::SUCCESS => sight::forget(&e),

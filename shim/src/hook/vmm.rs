@@ -65,7 +65,6 @@ pub unsafe fn create(
     }
     let took = driver::now_ns().saturating_sub(start);
     state::guarded("cuMemCreate", || {
-        state::test_panic("cuMemCreate");
         let call = Call::new(Api::CuMemCreate, from);
         // SAFETY: not null, and the driver read it.
         let on_device = unsafe { (*prop).location_type } == MEM_LOCATION_TYPE_DEVICE;
