@@ -31,14 +31,14 @@ fn one_message(faulty: &Program, words: &[&str]) -> Run {
     for word in words {
         assert!(lines[0].contains(word), "{run} says nothing of {word}: {}", lines[0]);
     }
+    assert_eq!(run.remove_spools(), Vec::<PathBuf>::new(), "{run} ended in good order");
     run
 }
 
 #[test]
 fn no_folder_for_the_history() {
     for path in ["/nonexistent/folder/a.jsonl", "/proc/a.jsonl", "/dev/null/a.jsonl"] {
-        let run = one_message(&busy().env("VRAMSCOPE_TRACE", path), &[path, "history"]);
-        assert_eq!(support::history::spools_of(run.pid), Vec::<PathBuf>::new());
+        one_message(&busy().env("VRAMSCOPE_TRACE", path), &[path, "history"]);
     }
 }
 
@@ -285,6 +285,11 @@ fn a_fault_in_each_hook() {
             assert!(lines.len() <= 1, "{run} says {lines:?}");
             assert!(lines.iter().all(|l| l.contains(hook)), "{run} says {lines:?} for a fault in {hook}");
             messages += lines.len();
+            assert_eq!(
+                run.remove_spools(),
+                Vec::<PathBuf>::new(),
+                "{run} ended in good order, after a fault in {hook}"
+            );
         }
         assert!(messages > 0, "nothing was said of a fault in {hook}");
     }

@@ -79,6 +79,12 @@ struct Killed {
     seed: u64,
 }
 
+impl Drop for Killed {
+    fn drop(&mut self) {
+        history::remove_spools(self.folder.path());
+    }
+}
+
 fn kill_one(threads: u32, seed: u64, trace: &str, settings: &[(&str, &str)]) -> Killed {
     let folder = tempfile::Builder::new().prefix("vramscope-kill.").tempdir().expect("a folder");
     let mut program = Program::new("killed", Link::Driver).arg(threads.to_string()).arg(seed.to_string());

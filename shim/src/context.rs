@@ -62,17 +62,44 @@ static SLOTS: [Slot; MAX] = [const {
 static EPOCH: AtomicU64 = AtomicU64::new(1);
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(1);
 
-/// What lifecycle calls need to be done one at a time; held across the real call, never taken by an allocation that hits.
-struct Lifecycle {
+/// What must be known of handles that have no slot yet. Held for a look or a change only, never across a real call: a call
+/// that ends a context may wait for the GPU, and what it waits for may be another thread's first allocation.
+struct Unmet {
     /// Handles that are green contexts.
     green: Vec<Context>,
-    /// Streams created in a context before its first allocation: (handle).
+    /// Handles in which streams were created before the first allocation.
     streamed: Vec<Context>,
 }
-static LIFECYCLE: Mutex<Lifecycle> = Mutex::new(Lifecycle { green: Vec::new(), streamed: Vec::new() });
+static UNMET: Mutex<Unmet> = Mutex::new(Unmet { green: Vec::new(), streamed: Vec::new() });
 
-fn lifecycle() -> std::sync::MutexGuard<'static, Lifecycle> {
-    LIFECYCLE.lock().unwrap_or_else(|e| e.into_inner())
+fn unmet() -> std::sync::MutexGuard<'static, Unmet> {
+    UNMET.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Devices whose primary context is followed; a process has seldom more.
+const DEVICES: usize = 64;
+
+/// One device's primary context.
+struct Primary {
+    /// Its handle, from the program's own retain.
+    handle: AtomicUsize,
+    /// Calls that retain, release or reset it come one at a time: a context that another thread brings back while a release
+    /// ends it must not be taken for the old one.
+    turn: Mutex<()>,
+}
+static PRIMARY: [Primary; DEVICES] = [const { Primary { handle: AtomicUsize::new(0), turn: Mutex::new(()) } }; DEVICES];
+
+fn primary_slot(device: i32) -> Option<&'static Primary> {
+    PRIMARY.get(usize::try_from(device).ok()?)
+}
+
+/// The handle of a device's primary context.
+fn primary_of(device: i32) -> Option<Context> {
+    match primary_slot(device).map_or(0, |p| p.handle.load(Acquire)) {
+        // Retained past us, if at all.
+        0 => driver::primary_of(device),
+        handle => Some(handle),
+    }
 }
 
 /// A context that calls can be served in.
@@ -131,10 +158,8 @@ pub fn current() -> Option<Current> {
 #[cold]
 fn current_slow(handle: Context) -> Option<Current> {
     let t = thread::current();
-    let mut lifecycle = lifecycle();
     let epoch = EPOCH.load(Acquire);
-    let id = find(handle).or_else(|| register(&mut lifecycle, handle))?;
-    drop(lifecycle);
+    let id = find(handle).or_else(|| register(handle))?;
     t.context.set(handle);
     t.context_epoch.set(epoch);
     t.context_slot.set(u32::from(id.0) + 1);
@@ -146,29 +171,37 @@ fn find(handle: Context) -> Option<ContextId> {
 }
 
 /// First sight of the current context.
-fn register(l: &mut Lifecycle, handle: Context) -> Option<ContextId> {
+fn register(handle: Context) -> Option<ContextId> {
     let device = driver::current_device()?;
-    if l.green.contains(&handle) {
-        let primary = driver::primary_of(device)?;
-        if primary != handle {
-            let id = find(primary).or_else(|| insert(l, primary, device, true))?;
-            slot(id).streams.store(true, Relaxed);
-            return Some(id);
-        }
+    let primary = primary_of(device);
+    let green = unmet().green.contains(&handle);
+    if let Some(primary) = primary.filter(|p| green && *p != handle) {
+        let id = insert(primary, device, true)?;
+        slot(id).streams.store(true, Relaxed);
+        return Some(id);
     }
-    let primary = driver::primary_of(device) == Some(handle);
-    insert(l, handle, device, primary)
+    insert(handle, device, primary == Some(handle))
 }
 
-fn insert(l: &mut Lifecycle, handle: Context, device: i32, primary: bool) -> Option<ContextId> {
+/// The slot of a handle: the one it has, or a new one.
+fn insert(handle: Context, device: i32, primary: bool) -> Option<ContextId> {
+    let total = driver::total_memory(device);
+    let mut l = unmet();
+    // Another thread may have met it meanwhile.
+    if let Some(id) = find(handle) {
+        return Some(id);
+    }
     // The pool may still be finishing calls about the last context of a slot.
-    let free = |i: &usize| SLOTS[*i].handle.load(Relaxed) == 0 && pool::POOL.reopen(ContextId(*i as u16));
+    let free = |i: &usize| {
+        let s = &SLOTS[*i];
+        s.handle.load(Relaxed) == 0 && !s.dying() && pool::POOL.reopen(ContextId(*i as u16))
+    };
     let i = (0..MAX).find(free)?;
     let s = &SLOTS[i];
     let number = NEXT_NUMBER.fetch_add(1, Relaxed).min(u32::from(u16::MAX)) as u16;
     s.number.store(number, Relaxed);
     s.device.store(device, Relaxed);
-    s.total.store(driver::total_memory(device), Relaxed);
+    s.total.store(total, Relaxed);
     s.event.store(0, Relaxed);
     s.dying.store(false, Relaxed);
     s.deferred.store(false, Relaxed);
@@ -177,6 +210,7 @@ fn insert(l: &mut Lifecycle, handle: Context, device: i32, primary: bool) -> Opt
     s.streams.store(l.streamed.contains(&handle), Relaxed);
     l.streamed.retain(|h| *h != handle);
     s.handle.store(handle, Release);
+    drop(l);
     recorder::define_device(device);
     recorder::event(&Event {
         kind: EventKind::Context,
@@ -192,15 +226,19 @@ fn insert(l: &mut Lifecycle, handle: Context, device: i32, primary: bool) -> Opt
 /// (its frees needed no barrier so far; the caller issues one).
 pub fn note_stream() -> Option<ContextId> {
     let handle = driver::current_context()?;
-    let mut l = lifecycle();
     let id = find(handle).or_else(|| {
         // A green context's streams are its primary's; before the first allocation only the handle is known.
-        let device = driver::current_device()?;
-        if l.green.contains(&handle) { find(driver::primary_of(device)?) } else { None }
+        let green = unmet().green.contains(&handle);
+        if green { find(primary_of(driver::current_device()?)?) } else { None }
     });
     match id {
         Some(id) => (!slot(id).streams.swap(true, AcqRel)).then_some(id),
         None => {
+            let mut l = unmet();
+            // Met by another thread since: then it is asked for its first stream after all.
+            if let Some(id) = find(handle) {
+                return (!slot(id).streams.swap(true, AcqRel)).then_some(id);
+            }
             if !l.streamed.contains(&handle) {
                 l.streamed.push(handle);
             }
@@ -211,62 +249,107 @@ pub fn note_stream() -> Option<ContextId> {
 
 /// A handle that stands for a green context.
 pub fn note_green(handle: Context) {
-    let mut l = lifecycle();
+    let mut l = unmet();
     if !l.green.contains(&handle) {
         l.green.push(handle);
     }
     drop(l);
-    if let Some(current) = driver::current_device().and_then(driver::primary_of).and_then(find) {
+    if let Some(current) = driver::current_device().and_then(primary_of).and_then(find) {
         slot(current).streams.store(true, Relaxed);
     }
 }
 
-/// Runs the call that may end the context of `handle`: the pool stops using it before, and forgets its memory after, if
-/// `ended` says that it is gone. Calls that make or end contexts come one at a time, so that a context which another thread
-/// brings back meanwhile is not taken for the old one.
-pub fn ending(
-    handle: Option<Context>,
+/// Carries out `cuCtxDestroy`. The handle means nothing from here on: the driver may give it to a new context before the
+/// call has returned.
+pub fn destroying(handle: Context, call: impl FnOnce() -> cuda::Result) -> cuda::Result {
+    let Some(id) = find(handle) else {
+        let result = call();
+        if result == cuda::SUCCESS {
+            forget(handle);
+        }
+        return result;
+    };
+    let s = slot(id);
+    s.dying.store(true, Release);
+    pool::POOL.mark_dying(id);
+    s.handle.store(0, Release);
+    EPOCH.fetch_add(1, AcqRel);
+    let result = state::uncancelled(call);
+    if result == cuda::SUCCESS {
+        forget(handle);
+        ended(id, handle);
+    } else {
+        s.handle.store(handle, Release);
+        pool::POOL.revive(id);
+    }
+    s.dying.store(false, Release);
+    EPOCH.fetch_add(1, AcqRel);
+    result
+}
+
+/// Carries out a call that may end a device's primary context, and does if `over` says so of its result.
+pub fn ending_primary(
+    device: i32,
     call: impl FnOnce() -> cuda::Result,
-    ended: impl FnOnce(cuda::Result) -> bool,
+    over: impl FnOnce(cuda::Result) -> bool,
 ) -> cuda::Result {
-    let mut l = lifecycle();
+    let Some(primary) = primary_slot(device) else { return call() };
+    let _turn = primary.turn.lock().unwrap_or_else(|e| e.into_inner());
+    let handle = primary_of(device);
     let id = handle.and_then(find);
     if let Some(id) = id {
         slot(id).dying.store(true, Release);
         pool::POOL.mark_dying(id);
     }
     let result = state::uncancelled(call);
-    let gone = ended(result);
-    if let Some(h) = handle.filter(|_| gone) {
-        l.green.retain(|g| *g != h);
-        l.streamed.retain(|g| *g != h);
+    let over = over(result);
+    if let Some(handle) = handle.filter(|_| over) {
+        forget(handle);
+        primary.handle.store(0, Release);
     }
-    let Some(id) = id else { return result };
-    let s = slot(id);
-    if gone {
-        recorder::event(&Event {
-            kind: EventKind::ContextEnd,
-            context: s.number(),
-            address: s.handle() as u64,
-            ..Event::default()
-        });
-        pool::POOL.drop_context(id);
-        recorder::ledger_drop_context(s.number());
-        s.event.store(0, Relaxed);
-        s.dying.store(false, Release);
-        s.handle.store(0, Release);
-    } else {
-        s.dying.store(false, Release);
-        pool::POOL.revive(id);
+    if let (Some(id), Some(handle)) = (id, handle) {
+        if over {
+            ended(id, handle);
+            slot(id).handle.store(0, Release);
+        } else {
+            pool::POOL.revive(id);
+        }
+        slot(id).dying.store(false, Release);
+        EPOCH.fetch_add(1, AcqRel);
     }
-    EPOCH.fetch_add(1, AcqRel);
     result
 }
 
-/// Runs a call that may make a context, one at a time with those that end one.
-pub fn making(call: impl FnOnce() -> cuda::Result) -> cuda::Result {
-    let _l = lifecycle();
-    state::uncancelled(call)
+/// Carries out `cuDevicePrimaryCtxRetain`; `handle` reads its result.
+pub fn retaining_primary(
+    device: i32,
+    call: impl FnOnce() -> cuda::Result,
+    handle: impl FnOnce() -> Context,
+) -> cuda::Result {
+    let Some(primary) = primary_slot(device) else { return call() };
+    let _turn = primary.turn.lock().unwrap_or_else(|e| e.into_inner());
+    let result = state::uncancelled(call);
+    if result == cuda::SUCCESS {
+        primary.handle.store(handle(), Release);
+    }
+    result
+}
+
+/// A handle that is no context any more.
+fn forget(handle: Context) {
+    let mut l = unmet();
+    l.green.retain(|g| *g != handle);
+    l.streamed.retain(|g| *g != handle);
+}
+
+/// The context is gone, and its plain, pinned and managed memory with it.
+fn ended(id: ContextId, handle: Context) {
+    let s = slot(id);
+    let (context, address) = (s.number(), handle as u64);
+    recorder::event(&Event { kind: EventKind::ContextEnd, context, address, ..Event::default() });
+    pool::POOL.drop_context(id);
+    recorder::ledger_drop_context(context);
+    s.event.store(0, Relaxed);
 }
 
 /// The known contexts of a device.

@@ -11,6 +11,10 @@ use crate::{recorder, spool, state, thread, writer};
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 unsafe extern "C" fn thread_ends(_: *mut c_void) {
+    // A forked child's threads end too: the rings are the parent's.
+    if state::forked() {
+        return;
+    }
     let t = thread::current();
     // Destructors of other keys may still free: run again in the next round, up to the last.
     if !t.leaving.replace(true) {
@@ -62,8 +66,9 @@ extern "C" fn at_exit() {
         }
         state::set_exiting();
         writer::flush();
-        // Under a launcher the spool is its business: it writes the footer.
-        if crate::settings::get().run_dir.is_none() {
+        // In the launcher's folder the spool is its business: it writes the footer.
+        let launchers = crate::settings::get().run_dir.as_ref();
+        if !launchers.is_some_and(|d| spool::path().starts_with(d.as_str())) {
             spool::remove();
         }
     });

@@ -159,6 +159,7 @@ API CUresult cuDriverGetVersion(int* version) {
 }
 API CUresult cuGetErrorName(CUresult error, const char** text) {
   if (!text) return CUDA_ERROR_INVALID_VALUE;
+  if (gone) return CUDA_ERROR_DEINITIALIZED; // even this
   *text = name_of(error);
   return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

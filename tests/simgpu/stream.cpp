@@ -250,9 +250,10 @@ API CUresult cuEventDestroy_v2(CUevent handle) {
   return enter("cuEventDestroy_v2", INIT, [&] {
     Event* e = event_of(handle);
     if (!e) return CUDA_ERROR_INVALID_HANDLE;
+    CUresult fault = e->ctx->sticky; // it goes all the same
     events.erase(e);
     delete e;
-    return CUDA_SUCCESS;
+    return fault;
   });
 }
 static CUresult record(const char* name, CUevent handle, CUstream stream, bool per_thread) {
@@ -287,6 +288,7 @@ API CUresult cuEventQuery(CUevent handle) {
   return enter("cuEventQuery", INIT | ALWAYS, [&] {
     Event* e = event_of(handle);
     if (!e) return CUDA_ERROR_INVALID_HANDLE;
+    if (!e->ctx->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (captured(e)) return CUDA_ERROR_CAPTURED_EVENT;
     if (capture_forbids()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return e->ctx->sticky ? e->ctx->sticky : !e->task || e->task->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;

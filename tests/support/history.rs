@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -39,6 +39,23 @@ pub fn spools_of(pid: u32) -> Vec<PathBuf> {
         all.filter(|p| p.file_name().unwrap_or_default().to_string_lossy().starts_with(&prefix)).collect();
     mine.sort();
     mine
+}
+
+/// Removes the spools in /dev/shm whose history was to lie in this folder, and says which there were.
+pub fn remove_spools(folder: &Path) -> Vec<PathBuf> {
+    let folder = folder.as_os_str().as_bytes();
+    let all = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.path());
+    let mut left: Vec<PathBuf> = all
+        .filter(|p| p.file_name().unwrap_or_default().to_string_lossy().starts_with("vramscope-spool."))
+        .filter(|p| {
+            // The path stands in its first pages.
+            let mut head = Vec::new();
+            let read = std::fs::File::open(p).and_then(|f| f.take(8192).read_to_end(&mut head));
+            read.is_ok() && head.windows(folder.len()).any(|w| w == folder)
+        })
+        .collect();
+    left.retain(|spool| std::fs::remove_file(spool).is_ok());
+    left
 }
 
 /// Finishes the history of a spool, whose process is gone, and removes the spool.
@@ -227,7 +244,11 @@ impl History {
                     assert!(e.id != 0, "{}", self.say(&format!("an allocation without a number: {e:?}")));
                     *given.entry(e.id).or_default() += 1;
                 }
-                EventKind::Free | EventKind::SegmentFree => *freed.entry(e.id).or_default() += 1,
+                EventKind::Free | EventKind::SegmentFree => {
+                    let known = given.contains_key(&e.id) || self.rotated();
+                    assert!(known, "{}", self.say(&format!("a free before its allocation: {e:?}")));
+                    *freed.entry(e.id).or_default() += 1;
+                }
                 EventKind::FreeFailed => *freed.entry(e.id).or_default() -= 1,
                 _ => {}
             }

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
-use vramscope_core::trace::read::Reader;
 
 use super::build::{Link, program, programs_dir, simgpu, vramscope_library};
 use super::history::{self, History};
@@ -123,6 +122,16 @@ impl Program {
     pub fn preload(mut self, value: impl AsRef<OsStr>) -> Program {
         self.library = Some(value.as_ref().to_owned());
         self
+    }
+
+    /// The same program under `vramscope run` with these flags. To be run bare: the command sees to the rest.
+    pub fn launched(&self, flags: &[&str]) -> Program {
+        let mut p =
+            Program::at(Path::new(env!("CARGO_BIN_EXE_vramscope"))).arg("run").arg("--lib").arg(vramscope_library());
+        p = flags.iter().fold(p, |p, flag| p.arg(flag)).arg("--").arg(&self.path);
+        p.arguments.extend(self.arguments.iter().cloned());
+        p.variables.clone_from(&self.variables);
+        p
     }
 
     /// The command that runs it in a mode, in a folder.
@@ -323,12 +332,9 @@ impl Run {
 
     /// Removes the spools that it left in /dev/shm and says which: a program that ends in good order leaves none.
     pub fn remove_spools(&self) -> Vec<PathBuf> {
-        let mut left = history::spools_of(self.pid);
-        // Those of its children as well.
-        left.extend(
-            self.traces().iter().filter_map(|p| Reader::open(p).ok()).map(|r| PathBuf::from(&r.header().spool)),
-        );
-        left.retain(|spool| fs::remove_file(spool).is_ok());
+        let mut left = history::remove_spools(self.folder.path());
+        // Those of histories that went elsewhere.
+        left.extend(history::spools_of(self.pid).into_iter().filter(|spool| fs::remove_file(spool).is_ok()));
         left
     }
 }

@@ -9,9 +9,9 @@ fn watched() -> bool {
     !state::switched_off() && !state::forked()
 }
 
-/// A context may be made: one at a time with those that end.
+/// A context needs memory of its own.
 fn making(call: impl Fn() -> Result) -> Result {
-    if !watched() { call() } else { context::making(|| pool::retrying(&call)) }
+    pool::retrying(call)
 }
 
 /// `cuCtxCreate` of CUDA 3.2.
@@ -56,7 +56,12 @@ pub unsafe fn create_v4(
 /// `cuDevicePrimaryCtxRetain`.
 pub unsafe fn retain(real: types::cuDevicePrimaryCtxRetain, _: usize, out: *mut Context, device: Device) -> Result {
     // SAFETY: the program's arguments.
-    making(|| unsafe { real(out, device) })
+    let call = || pool::retrying(|| unsafe { real(out, device) });
+    if out.is_null() || !watched() {
+        return call();
+    }
+    // SAFETY: not null; the driver wrote it.
+    context::retaining_primary(device, call, || unsafe { *out })
 }
 
 /// `cuCtxDestroy`.
@@ -66,7 +71,7 @@ pub unsafe fn destroy(real: types::cuCtxDestroy_v2, _: usize, handle: Context) -
         return unsafe { real(handle) };
     }
     // SAFETY: as above.
-    context::ending(Some(handle), || unsafe { real(handle) }, |r| r == SUCCESS)
+    context::destroying(handle, || unsafe { real(handle) })
 }
 
 /// `cuDevicePrimaryCtxRelease`: only the last one ends it.
@@ -75,10 +80,9 @@ pub unsafe fn release(real: types::cuDevicePrimaryCtxRelease_v2, _: usize, devic
         // SAFETY: the program's argument.
         return unsafe { real(device) };
     }
-    let primary = driver::primary_of(device);
     // SAFETY: as above.
-    context::ending(
-        primary,
+    context::ending_primary(
+        device,
         || unsafe { real(device) },
         |r| r == SUCCESS && driver::primary_active(device) == Some(false),
     )
@@ -90,9 +94,8 @@ pub unsafe fn reset(real: types::cuDevicePrimaryCtxReset_v2, _: usize, device: D
         // SAFETY: the program's argument.
         return unsafe { real(device) };
     }
-    let primary = driver::primary_of(device);
     // SAFETY: as above.
-    context::ending(primary, || unsafe { real(device) }, |r| r == SUCCESS)
+    context::ending_primary(device, || unsafe { real(device) }, |r| r == SUCCESS)
 }
 
 /// `cuCtxFromGreenCtx`: a handle of its own for the primary context's memory.
