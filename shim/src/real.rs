@@ -4,7 +4,7 @@
 //! found with `dlvsym`, because `dlsym` means our own export inside this library.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
 use crate::hooks::{COUNT, NAMES, REAL, entry_of};
 
@@ -53,19 +53,18 @@ pub unsafe fn libc_symbol(name: &CStr) -> *mut c_void {
     symbol(libc::RTLD_DEFAULT, name)
 }
 
-const UNRESOLVED: u8 = 0;
-const RESOLVING: u8 = 1;
-const RESOLVED: u8 = 2;
-static STATE: AtomicU8 = AtomicU8::new(UNRESOLVED);
+static RESOLVED: AtomicBool = AtomicBool::new(false);
 /// How many of our functions this driver has.
 static FOUND: AtomicUsize = AtomicUsize::new(0);
 
 /// Resolves every hooked function, once libcuda is loaded. Returns whether they are resolved.
+///
+/// Nobody waits for anybody: a thread that finds it not done does it itself, and threads that do it at once store the same.
+/// A look-up needs the loader's lock, which the thread that would wait may hold (a library's constructor); and in a forked
+/// child the thread that would be waited for is not there.
 pub fn resolve() -> bool {
-    match STATE.load(Acquire) {
-        RESOLVED => return true,
-        UNRESOLVED => {}
-        _ => return wait_resolved(),
+    if RESOLVED.load(Acquire) {
+        return true;
     }
     // Never load libcuda ourselves: a process without it has no CUDA to look at.
     // SAFETY: constant arguments.
@@ -76,9 +75,9 @@ pub fn resolve() -> bool {
         unsafe { libc::dlerror() };
         return false;
     }
-    if STATE.compare_exchange(UNRESOLVED, RESOLVING, AcqRel, Acquire).is_err() {
-        return wait_resolved();
-    }
+    // The unwinder's look-ups are made here, where the loader is asked anyway.
+    // SAFETY: the resolver takes any name.
+    unsafe { crate::unwind::init(libc_symbol) };
     crate::driver::resolve(handle);
     let mut found = 0;
     for i in 0..COUNT {
@@ -94,17 +93,8 @@ pub fn resolve() -> bool {
     unsafe { libc::dlerror() };
     FOUND.store(found, Relaxed);
     build_map();
-    STATE.store(RESOLVED, Release);
+    RESOLVED.store(true, Release);
     true
-}
-
-/// Another thread is resolving: it takes some microseconds and waits for nobody but the loader.
-#[cold]
-fn wait_resolved() -> bool {
-    while STATE.load(Acquire) == RESOLVING {
-        std::hint::spin_loop();
-    }
-    STATE.load(Acquire) == RESOLVED
 }
 
 /// The real function of an index.
@@ -135,30 +125,24 @@ pub fn found() -> (usize, usize) {
 
 const SLOTS: usize = 1024;
 const _: () = assert!(COUNT * 3 < SLOTS * 2, "the map must stay sparse");
-/// Open addressing on the real pointer; the value is index + 1.
-static MAP: [(AtomicPtr<()>, AtomicUsize); SLOTS] =
-    [const { (AtomicPtr::new(std::ptr::null_mut()), AtomicUsize::new(0)) }; SLOTS];
+/// Open addressing on the real pointer: the pointer and, above its 48 bits, the index + 1, in one word.
+static MAP: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
+const POINTER: u64 = (1 << 48) - 1;
 
-fn slot_of(p: *mut ()) -> usize {
-    ((p as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize
+fn slot_of(p: u64) -> usize {
+    (p.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize
 }
 
 fn build_map() {
     for (i, real) in REAL.iter().enumerate() {
-        let p = real.load(Acquire);
-        if p.is_null() {
+        let p = real.load(Acquire) as u64;
+        if p == 0 || p & !POINTER != 0 {
             continue;
         }
         let mut s = slot_of(p);
         // Two names may share one function (an alias): the first in the table speaks for it, and the types agree.
-        loop {
-            let held = MAP[s].0.load(Relaxed);
-            if held == p {
-                break;
-            }
-            if held.is_null() {
-                MAP[s].1.store(i + 1, Relaxed);
-                MAP[s].0.store(p, Release);
+        while let Err(held) = MAP[s].compare_exchange(0, p | (i as u64 + 1) << 48, AcqRel, Acquire) {
+            if held & POINTER == p {
                 break;
             }
             s = (s + 1) % SLOTS;
@@ -168,15 +152,12 @@ fn build_map() {
 
 /// The index of the hook whose real function is `p`.
 pub fn index_of(p: *mut ()) -> Option<usize> {
-    let mut s = slot_of(p);
+    let mut s = slot_of(p as u64);
     loop {
-        let held = MAP[s].0.load(Acquire);
-        if held == p {
-            return MAP[s].1.load(Relaxed).checked_sub(1);
+        match MAP[s].load(Acquire) {
+            0 => return None,
+            held if held & POINTER == p as u64 => return ((held >> 48) as usize).checked_sub(1),
+            _ => s = (s + 1) % SLOTS,
         }
-        if held.is_null() {
-            return None;
-        }
-        s = (s + 1) % SLOTS;
     }
 }

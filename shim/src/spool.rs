@@ -143,6 +143,7 @@ pub fn create() -> Option<Spool<'static>> {
         zero_raw,
         zero_ns,
     };
+    lock(fd);
     INODE.store(inode(fd), Relaxed);
     FD.store(fd, Relaxed);
     let _ = PATH.set(path);
@@ -153,6 +154,17 @@ pub fn create() -> Option<Spool<'static>> {
             None
         }
     }
+}
+
+/// Marks the file as in use for as long as this process image lives: `recover` in another pid namespace can't see the
+/// process. A lock of this kind is the process's own; a forked child does not hold it.
+fn lock(fd: i32) {
+    // SAFETY: all zeroes is a valid flock.
+    let mut whole: libc::flock = unsafe { std::mem::zeroed() };
+    whole.l_type = libc::F_WRLCK as i16;
+    whole.l_whence = libc::SEEK_SET as i16;
+    // SAFETY: a descriptor of ours and a pointer to a local.
+    unsafe { libc::fcntl(fd, libc::F_SETLK, &whole) };
 }
 
 /// When this process started, in clock ticks since boot: tells it from a later one of the same number.

@@ -3,11 +3,10 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering::*};
 
 use crate::message::error;
-use crate::{doctor, exit, pool, real, recorder, settings, unwind};
+use crate::{doctor, exit, pool, real, recorder, settings};
 
 const UNKNOWN: u8 = 0;
 const ON: u8 = 1;
@@ -37,7 +36,6 @@ const PARENT: u32 = 0x5652_414d;
 static BROKEN: AtomicBool = AtomicBool::new(false);
 /// The program's exit handlers are running.
 static EXITING: AtomicBool = AtomicBool::new(false);
-static START: Once = Once::new();
 
 /// Whether hooks act now. The first call starts the recorder.
 #[inline]
@@ -64,52 +62,73 @@ pub fn forked() -> bool {
     !page.is_null() && unsafe { (*page).load(Relaxed) } != PARENT
 }
 
+/// 0, or the process whose thread is starting or has started us.
+static STARTER: AtomicU32 = AtomicU32::new(0);
+
 #[cold]
 fn start() -> bool {
-    if switched_off() || BROKEN.load(Relaxed) {
+    if switched_off() || BROKEN.load(Relaxed) || !real::resolve() {
         return false;
     }
-    START.call_once(|| {
-        let done = catch_unwind(|| {
-            // A fault of ours is said in our own words.
-            std::panic::set_hook(Box::new(|_| {}));
-            test_panic("start");
-            settings::get();
-            doctor::watch();
-            // SAFETY: the resolver takes any name.
-            unsafe { unwind::init(real::libc_symbol) };
-            recorder::start();
-            exit::register();
-        });
-        if done.is_err() {
-            broke("start", &"");
-        }
-        // SAFETY: constant arguments; an anonymous mapping.
-        let page = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                4096,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if page == libc::MAP_FAILED {
-            BROKEN.store(true, Relaxed);
+    let me = std::process::id();
+    match STARTER.compare_exchange(0, me, AcqRel, Acquire) {
+        Ok(_) => start_once(),
+        Err(starter) => wait_started(starter == me),
+    }
+    !FORK_PAGE.load(Acquire).is_null() && !BROKEN.load(Relaxed)
+}
+
+/// Another thread is starting us, which takes a millisecond. It is not waited for at any price: what it needs may be a lock
+/// that the waiting thread holds (a constructor, under the loader's), and in a forked child it does not exist. The call is
+/// then served natively.
+fn wait_started(mine: bool) {
+    let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+    for _ in 0..if mine { 4000 } else { 0 } {
+        if !FORK_PAGE.load(Acquire).is_null() || BROKEN.load(Relaxed) {
             return;
         }
-        // SAFETY: the page just mapped. Kernels before 4.14 lack it: then only fork() itself is noticed.
-        if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
-            // SAFETY: a handler that stores one word.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        }
-        let page = page.cast::<AtomicU32>();
-        // SAFETY: as above; zeroed memory is a valid atomic.
-        unsafe { (*page).store(PARENT, Relaxed) };
-        FORK_PAGE.store(page, Release);
+        // SAFETY: a pointer to a local.
+        unsafe { libc::nanosleep(&nap, std::ptr::null_mut()) };
+    }
+}
+
+fn start_once() {
+    let done = catch_unwind(|| {
+        // A fault of ours is said in our own words.
+        std::panic::set_hook(Box::new(|_| {}));
+        test_panic("start");
+        settings::get();
+        doctor::watch();
+        recorder::start();
+        exit::register();
     });
-    !FORK_PAGE.load(Acquire).is_null() && !BROKEN.load(Relaxed)
+    if let Err(payload) = done {
+        broke("start", payload.as_ref());
+    }
+    // SAFETY: constant arguments; an anonymous mapping.
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        BROKEN.store(true, Relaxed);
+        return;
+    }
+    // SAFETY: the page just mapped. Kernels before 4.14 lack it: then only fork() itself is noticed.
+    if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
+        // SAFETY: a handler that stores one word.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+    let page = page.cast::<AtomicU32>();
+    // SAFETY: as above; zeroed memory is a valid atomic.
+    unsafe { (*page).store(PARENT, Relaxed) };
+    FORK_PAGE.store(page, Release);
 }
 
 unsafe extern "C" fn in_child() {
