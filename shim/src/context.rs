@@ -31,6 +31,8 @@ pub struct Slot {
     pub streams: AtomicBool,
     /// Memory was freed since the event was last recorded, with only the legacy default stream in use.
     pub deferred: AtomicBool,
+    /// A barrier is owed that could not be issued when the first stream was made (a stream of the process captured).
+    pub owed: AtomicBool,
     /// The event of its barrier; 0: none yet.
     pub event: AtomicUsize,
     /// Being reset or destroyed.
@@ -51,6 +53,7 @@ static SLOTS: [Slot; MAX] = [const {
         total: AtomicU64::new(0),
         streams: AtomicBool::new(false),
         deferred: AtomicBool::new(false),
+        owed: AtomicBool::new(false),
         event: AtomicUsize::new(0),
         dying: AtomicBool::new(false),
         free_seen: AtomicU64::new(0),
@@ -205,6 +208,7 @@ fn insert(handle: Context, device: i32, primary: bool) -> Option<ContextId> {
     s.event.store(0, Relaxed);
     s.dying.store(false, Relaxed);
     s.deferred.store(false, Relaxed);
+    s.owed.store(false, Relaxed);
     s.free_time.store(0, Relaxed);
     s.taken.store(0, Relaxed);
     s.streams.store(l.streamed.contains(&handle), Relaxed);

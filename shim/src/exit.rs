@@ -52,20 +52,19 @@ pub fn register() {
 /// Everything recorded so far is written, and from here on every event before its hook returns: destructors of other
 /// libraries may still free. No CUDA call is made.
 extern "C" fn at_exit() {
-    if state::forked() || !state::started() {
+    if state::forked() {
         return;
     }
     state::guarded("exit", || {
-        if !recorder::recording() {
-            return;
+        if recorder::recording() {
+            writer::write_counters();
+            recorder::event(&Event { kind: EventKind::Exit, ..Event::default() });
+            if let Some(s) = recorder::spool() {
+                s.mark_exit();
+            }
+            state::set_exiting();
+            writer::flush();
         }
-        writer::write_counters();
-        recorder::event(&Event { kind: EventKind::Exit, ..Event::default() });
-        if let Some(s) = recorder::spool() {
-            s.mark_exit();
-        }
-        state::set_exiting();
-        writer::flush();
         // In the launcher's folder the spool is its business: it writes the footer.
         let launchers = crate::settings::get().run_dir.as_ref();
         if !launchers.is_some_and(|d| spool::path().starts_with(d.as_str())) {

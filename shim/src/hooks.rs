@@ -285,6 +285,10 @@ hooks! {
         4 cuStreamAddCallback(stream: Stream, callback: Ptr, data: Ptr, flags: Uint) = hook::stream::add_callback;
         4 cuStreamAddCallback_ptsz(stream: Stream, callback: Ptr, data: Ptr, flags: Uint) = hook::stream::add_callback_ptsz;
 
+        5 cuGraphAddHostNode(out: Ptr, graph: Ptr, nodes: Ptr, count: Size, params: Ptr) = hook::stream::graph_add_host_node;
+        5 cuGraphAddNode(out: Ptr, graph: Ptr, nodes: Ptr, count: Size, params: *const i32) = hook::stream::graph_add_node;
+        none cuGraphAddNode_v2(out: Ptr, graph: Ptr, nodes: Ptr, edges: Ptr, count: Size, params: *const i32) = hook::stream::graph_add_node_v2;
+
         // Contexts: watched.
         3 cuCtxCreate_v2(out: *mut Context, flags: Uint, device: Device) = hook::context::create_v2;
         5 cuCtxCreate_v3(out: *mut Context, params: Ptr, count: i32, flags: Uint, device: Device) = hook::context::create_v3;

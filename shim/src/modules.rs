@@ -19,6 +19,9 @@ struct Known {
     bias: u64,
     number: u32,
     kind: Kind,
+    /// Path and build id: a library that comes back to the same place is the same module.
+    identity: Vec<u8>,
+    unloaded: bool,
 }
 
 /// What matters about a calling library.
@@ -72,12 +75,18 @@ pub struct Found {
 pub fn of(pc: u64) -> Option<Found> {
     let m = module::find(pc)?;
     let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
-    if let Some(k) = known.iter().find(|k| k.start == m.start && k.end == m.end && k.bias == m.bias) {
+    if let Some(k) = known.iter().find(|k| !k.unloaded && k.start == m.start && k.end == m.end && k.bias == m.bias) {
         return Some(Found { number: k.number, kind: k.kind, bias: k.bias });
     }
     let mut path = [0u8; 1024];
     let mut build_id = [0u8; 64];
     let (p, b) = module::describe(&m, &mut path, &mut build_id);
+    let identity = [&path[..p], &build_id[..b]].concat();
+    let same = |k: &&mut Known| (k.start, k.end, k.bias) == (m.start, m.end, m.bias) && k.identity == identity;
+    if let Some(k) = known.iter_mut().find(same) {
+        k.unloaded = false;
+        return Some(Found { number: k.number, kind: k.kind, bias: k.bias });
+    }
     let number = NEXT.load(Relaxed);
     if number > MAX {
         return None;
@@ -88,7 +97,7 @@ pub fn of(pc: u64) -> Option<Found> {
     }
     NEXT.store(number + 1, Relaxed);
     let kind = kind_of(&String::from_utf8_lossy(&path[..p]));
-    known.push(Known { start: m.start, end: m.end, bias: m.bias, number, kind });
+    known.push(Known { start: m.start, end: m.end, bias: m.bias, number, kind, identity, unloaded: false });
     Some(Found { number, kind, bias: m.bias })
 }
 
@@ -141,7 +150,11 @@ pub fn forget() {
     for c in &CALLER {
         c.store(0, Relaxed);
     }
-    known.retain(|k| module::find(k.start).is_some_and(|m| m.start == k.start && m.end == k.end && m.bias == k.bias));
+    let loaded =
+        |k: &Known| module::find(k.start).is_some_and(|m| (m.start, m.end, m.bias) == (k.start, k.end, k.bias));
+    for k in known.iter_mut() {
+        k.unloaded |= !loaded(k);
+    }
 }
 
 /// The address range of this library: its frames never show.

@@ -75,9 +75,8 @@ pub fn resolve() -> bool {
         unsafe { libc::dlerror() };
         return false;
     }
-    // The unwinder's look-ups are made here, where the loader is asked anyway.
-    // SAFETY: the resolver takes any name.
-    unsafe { crate::unwind::init(libc_symbol) };
+    // Its look-ups are made here, where the loader is asked anyway.
+    prepare_unwind();
     crate::driver::resolve(handle);
     let mut found = 0;
     for i in 0..COUNT {
@@ -95,6 +94,16 @@ pub fn resolve() -> bool {
     build_map();
     RESOLVED.store(true, Release);
     true
+}
+
+/// Lets the unwinder look up what it needs of libc. Twice does no harm.
+pub fn prepare_unwind() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if !DONE.load(Acquire) {
+        // SAFETY: the resolver takes any name.
+        unsafe { crate::unwind::init(libc_symbol) };
+        DONE.store(true, Release);
+    }
 }
 
 /// The real function of an index.

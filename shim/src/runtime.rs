@@ -61,24 +61,16 @@ fn resolve(from: usize, api: usize, name: &'static CStr) -> *mut c_void {
 /// What `name` means to the module that holds `from`.
 #[cold]
 fn find(from: usize, name: &'static CStr) -> *mut c_void {
-    #[repr(C)]
-    struct LinkMap {
-        addr: usize,
-        name: *const std::ffi::c_char,
-        ld: usize,
-        next: *const LinkMap,
-        prev: *const LinkMap,
-    }
+    real::prepare_unwind();
     let mine = |p: *mut c_void| {
         !p.is_null() && module::find(p as u64).is_some_and(|m| crate::modules::own_range().start == m.start)
     };
     // A library that links the runtime: it and its own dependencies are searched as they were when it was bound.
     if let Some(m) = module::find(from as u64) {
-        // SAFETY: the loader's structure of a loaded module (the call came from there).
-        let path = (!m.link_map.is_null()).then(|| unsafe { (*m.link_map.cast::<LinkMap>()).name });
-        // SAFETY: the loader's C string.
-        if let Some(path) = path.filter(|p| !p.is_null() && unsafe { **p } != 0) {
-            let p = in_object(path, name);
+        let mut path = [0u8; 4096];
+        let (n, _) = module::describe(&m, &mut path[..4095], &mut [0; 64]);
+        if n > 0 && path[..n] != *crate::settings::program_path().as_bytes() {
+            let p = in_object(path.as_ptr().cast(), name);
             if !p.is_null() && !mine(p) && !is_inside(from, p) {
                 return p;
             }

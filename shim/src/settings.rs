@@ -210,8 +210,10 @@ pub fn get() -> &'static Settings {
 
 /// Whether this process is not to be touched at all: `VRAMSCOPE=off`, or `VRAMSCOPE_ONLY` names others.
 pub fn untouched() -> bool {
-    if matches!(variable(c"VRAMSCOPE").as_deref().map(str::trim), Some("off" | "0")) {
-        return true;
+    match variable(c"VRAMSCOPE").as_deref().map(str::trim) {
+        Some("off" | "0") => return true,
+        None | Some("" | "on" | "1") => {}
+        Some(v) => wrong("VRAMSCOPE", v, "on, off", "on"),
     }
     let Some(only) = variable(c"VRAMSCOPE_ONLY").filter(|o| !o.trim().is_empty()) else { return false };
     let mine = [program_path(), invoked_name()];

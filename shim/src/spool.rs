@@ -125,7 +125,8 @@ pub fn create() -> Option<Spool<'static>> {
         libc::MAP_FAILED
     };
     if place == libc::MAP_FAILED {
-        error!("the spool {path} can't be mapped: nothing is recorded");
+        error!("the spool {path} can't be mapped (a limit on files or memory?): nothing is recorded");
+        close_and_remove(fd, &settings::c_string(&path));
         return None;
     }
     // SAFETY: the mapping is of that length, page aligned and never unmapped; atomics are valid for any content.

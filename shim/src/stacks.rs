@@ -16,13 +16,12 @@ const FULL: u32 = (SLOTS / 8 * 7) as u32;
 
 struct Slot {
     hash: AtomicU64,
-    number: AtomicU32,
+    /// The number and, above it, half of the hash: a slot may be emptied and taken again between two looks.
+    number: AtomicU64,
 }
-static TABLE: [Slot; SLOTS] = [const { Slot { hash: AtomicU64::new(0), number: AtomicU32::new(0) } }; SLOTS];
+static TABLE: [Slot; SLOTS] = [const { Slot { hash: AtomicU64::new(0), number: AtomicU64::new(0) } }; SLOTS];
 static NEXT: AtomicU32 = AtomicU32::new(1);
 static USED: AtomicU32 = AtomicU32::new(0);
-/// Bumped when a library was unloaded: the same addresses may then be another library's.
-static GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// The number of the calling thread's stack; 0: not recorded.
 #[inline(never)]
@@ -38,7 +37,7 @@ pub fn here(t: &Thread) -> u32 {
     if got.len == 0 {
         return 0;
     }
-    let hash = (got.hash ^ GENERATION.load(Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15)) | 1;
+    let hash = got.hash | 1;
     let mut i = (hash >> 48) as usize % SLOTS;
     loop {
         let s = &TABLE[i];
@@ -46,7 +45,7 @@ pub fn here(t: &Thread) -> u32 {
         if h == hash {
             // Published last; while it is 0 another thread is still writing the same stack: write it once more.
             let n = s.number.load(Acquire);
-            return if n != 0 { n } else { define(&frames[..got.len]) };
+            return if n >> 32 == hash >> 32 && n as u32 != 0 { n as u32 } else { define(&frames[..got.len]) };
         }
         if h == 0 {
             if USED.load(Relaxed) >= FULL {
@@ -58,7 +57,7 @@ pub fn here(t: &Thread) -> u32 {
             }
             USED.fetch_add(1, Relaxed);
             let n = define(&frames[..got.len]);
-            s.number.store(n, Release);
+            s.number.store(u64::from(n) | hash >> 32 << 32, Release);
             return n;
         }
         i = (i + 1) % SLOTS;
@@ -81,7 +80,10 @@ fn define(frames: &[u64]) -> u32 {
     if recorder::define_stack(number, &packed[..n], cut) { number } else { 0 }
 }
 
-/// A library was unloaded.
+/// A library was unloaded, so the same addresses may come to mean another one: the table begins anew.
 pub fn forget() {
-    GENERATION.fetch_add(1, Relaxed);
+    for s in &TABLE {
+        s.hash.store(0, Release);
+    }
+    USED.store(0, Relaxed);
 }

@@ -27,8 +27,10 @@ pub extern "C" fn record_deferred() {
     }
     for id in context::all() {
         let slot = context::slot(id);
-        if slot.deferred.swap(false, AcqRel) {
-            record_now(slot);
+        if slot.deferred.swap(false, AcqRel) && !record_now(slot) {
+            // Not while a stream captures: before one of the next submissions, then.
+            slot.deferred.store(true, Release);
+            DEFERRED.store(1, Release);
         }
     }
 }
@@ -132,13 +134,36 @@ pub fn first_stream(id: ContextId) {
         }
         return;
     }
-    if slot.deferred.swap(false, AcqRel) {
-        record_now(slot);
+    if slot.deferred.swap(false, AcqRel) && !record_now(slot) {
+        slot.owed.store(true, Release);
+        return;
     }
-    let Some(_gate) = capture::gate() else { return };
     let event = slot.event.load(Acquire);
-    if event != 0 {
-        driver::wait_on_device(slot.handle(), event);
-        DEVICE.fetch_add(1, Relaxed);
+    if event == 0 {
+        return;
     }
+    match capture::gate() {
+        Some(_gate) => {
+            driver::wait_on_device(slot.handle(), event);
+            DEVICE.fetch_add(1, Relaxed);
+        }
+        None => slot.owed.store(true, Release),
+    }
+}
+
+/// Issues the barrier that is owed, if one is, before a cached block is served. `false`: it is still owed.
+#[inline]
+pub fn settled(id: ContextId) -> bool {
+    let slot = context::slot(id);
+    !slot.owed.load(Acquire) || settle(slot)
+}
+
+#[cold]
+fn settle(slot: &Slot) -> bool {
+    let Some(_gate) = capture::gate() else { return false };
+    let done = event(slot).is_some_and(|e| driver::barrier(slot.handle(), e) == SUCCESS);
+    if done {
+        slot.owed.store(false, Release);
+    }
+    done
 }

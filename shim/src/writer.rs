@@ -122,8 +122,17 @@ fn work() {
         if now - last_counters > 1_000_000_000 && !state::exiting() {
             last_counters = now;
             write_counters();
+            spool.close_rings_of_ended_threads(has_ended);
         }
     }
+}
+
+/// Whether a thread of this process has ended.
+fn has_ended(tid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    let r = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) };
+    // SAFETY: the calling thread's errno.
+    r != 0 && unsafe { *libc::__errno_location() } == libc::ESRCH
 }
 
 /// One round of the writer, or all that is left: (events, fullness). `None`: recording stopped.

@@ -150,6 +150,16 @@ impl std::fmt::Debug for Producer<'_> {
     }
 }
 
+impl Ring<'_> {
+    /// For the writer: closes the ring if a thread owns it that `gone` says has ended without closing it.
+    pub(super) fn close_if_gone(&self, gone: impl FnOnce(u32) -> bool) {
+        let state = &self.words[AT_STATE];
+        if state.load(Acquire) == OWNED && self.head() == self.tail() && self.head() != 0 && gone(self.tid()) {
+            let _ = state.compare_exchange(OWNED, CLOSED, AcqRel, Relaxed);
+        }
+    }
+}
+
 impl<'a> Producer<'a> {
     pub(super) fn new(ring: Ring<'a>, thread: u32, tid: u32, name: &[u8]) -> Producer<'a> {
         let mut bytes = [0; 16];

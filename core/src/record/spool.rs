@@ -321,6 +321,14 @@ impl<'a> Spool<'a> {
         usable < self.rings && (0..usable).filter(|&i| self.ring(i).is_free()).take(2).count() < 2
     }
 
+    /// Gives up the rings of threads that ended without a word (a raw exit system call, a destructor that came after ours).
+    /// `gone` says of a thread id whether it is no thread of the process any more. The writer's work.
+    pub fn close_rings_of_ended_threads(&self, gone: impl Fn(u32) -> bool) {
+        for i in 0..self.usable_rings() {
+            self.ring(i).close_if_gone(&gone);
+        }
+    }
+
     /// A ring for the calling thread, with a thread number never used before. `None`: all usable rings are taken; count
     /// the event with [`Spool::count_lost`] and try again later. Allocates nothing. `name` is cut to 16 bytes.
     pub fn claim_ring(&self, tid: u32, name: &[u8]) -> Option<Producer<'a>> {

@@ -12,7 +12,7 @@ use crate::hooks::types;
 use crate::pool::{self, POOL};
 use crate::settings::{self, PoolMode};
 use crate::upstream::{self, FreeEvent, Up};
-use crate::{capture, driver, recorder, room, sight, state};
+use crate::{capture, driver, recorder, room, sight, state, sync};
 
 /// `cuMemAlloc`.
 pub unsafe fn alloc(real: types::cuMemAlloc_v2, from: usize, out: *mut DevicePtr, bytes: Size) -> Result {
@@ -105,7 +105,7 @@ fn direct_why(call: &Call, c: Current, bytes: u64) -> Option<Source> {
         return Some(Source::Driver);
     }
     // What a global-mode capture answers to an allocation is the driver's business.
-    if capture::any() {
+    if capture::any() || !sync::settled(c.id) {
         return Some(Source::Capture);
     }
     if call.hoarder {

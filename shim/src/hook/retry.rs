@@ -1,10 +1,10 @@
 //! Calls that are not about memory but need some: if the device is full of what the pool keeps, everything goes back and the
 //! call is made once more. None of them has done anything when it fails so.
 
-use crate::cuda::{Device, Ptr, Result, STREAM_PER_THREAD, Size, Str, Stream, Uint};
+use crate::cuda::{Device, Ptr, Result, STREAM_PER_THREAD, SUCCESS, Size, Str, Stream, Uint};
 use crate::hooks::{self, types};
 use crate::pool::retrying;
-use crate::sync;
+use crate::{sight, state, sync};
 
 /// CUlaunchConfig, as far as the stream.
 #[repr(C)]
@@ -45,8 +45,6 @@ retried! {
     library_get_module: cuLibraryGetModule(out: Ptr, library: Ptr);
     /// `cuGreenCtxCreate`.
     green_ctx_create: cuGreenCtxCreate(out: Ptr, desc: Ptr, device: Device, flags: Uint);
-    /// `cuImportExternalMemory`.
-    import_external_memory: cuImportExternalMemory(out: Ptr, desc: Ptr);
     /// `cuKernelGetFunction`: loads lazily.
     kernel_get_function: cuKernelGetFunction(out: Ptr, kernel: Ptr);
     /// `cuArrayCreate`, `cuArray3DCreate`.
@@ -91,4 +89,14 @@ pub unsafe fn launch_kernel_ex(
     sync::before_submission();
     // SAFETY: the program's arguments.
     retrying(|| unsafe { real(config, f, params, extra) })
+}
+
+/// `cuImportExternalMemory`: memory that another interface fills and the host may see through it.
+pub unsafe fn import_external_memory(real: types::cuImportExternalMemory, _: usize, out: Ptr, desc: Ptr) -> Result {
+    // SAFETY: the program's arguments.
+    let r = retrying(|| unsafe { real(out, desc) });
+    if r == SUCCESS && !state::switched_off() {
+        sight::seen();
+    }
+    r
 }

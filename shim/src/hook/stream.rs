@@ -3,7 +3,7 @@
 
 use crate::capture;
 use crate::context;
-use crate::cuda::{Ptr, Result, STREAM_PER_THREAD, SUCCESS, Stream, Uint};
+use crate::cuda::{Ptr, Result, STREAM_PER_THREAD, SUCCESS, Size, Stream, Uint};
 use crate::hooks::{self, types};
 use crate::{pool, sight, state, sync};
 
@@ -129,4 +129,63 @@ pub unsafe fn add_callback_ptsz(
     hooks::note_per_thread_streams();
     // SAFETY: the program's arguments.
     unsafe { add_callback(real, from, stream, callback, data, flags) }
+}
+
+/// CU_GRAPH_NODE_TYPE_HOST
+const NODE_HOST: i32 = 3;
+
+/// A host function was put into a graph: it runs when the graph is launched.
+fn node(host: bool) {
+    if host && !state::switched_off() {
+        sight::seen();
+    }
+}
+
+/// `cuGraphAddHostNode`.
+pub unsafe fn graph_add_host_node(
+    real: types::cuGraphAddHostNode,
+    _: usize,
+    out: Ptr,
+    graph: Ptr,
+    nodes: Ptr,
+    count: Size,
+    params: Ptr,
+) -> Result {
+    node(true);
+    // SAFETY: the program's arguments.
+    unsafe { real(out, graph, nodes, count, params) }
+}
+
+/// `cuGraphAddNode`: the parameters begin with the node's type.
+pub unsafe fn graph_add_node(
+    real: types::cuGraphAddNode,
+    _: usize,
+    out: Ptr,
+    graph: Ptr,
+    nodes: Ptr,
+    count: Size,
+    params: *const i32,
+) -> Result {
+    // SAFETY: null or the program's structure.
+    node(!params.is_null() && unsafe { *params } == NODE_HOST);
+    // SAFETY: the program's arguments.
+    unsafe { real(out, graph, nodes, count, params) }
+}
+
+/// `cuGraphAddNode_v2`.
+#[allow(clippy::too_many_arguments, reason = "the driver's")]
+pub unsafe fn graph_add_node_v2(
+    real: types::cuGraphAddNode_v2,
+    _: usize,
+    out: Ptr,
+    graph: Ptr,
+    nodes: Ptr,
+    edges: Ptr,
+    count: Size,
+    params: *const i32,
+) -> Result {
+    // SAFETY: null or the program's structure.
+    node(!params.is_null() && unsafe { *params } == NODE_HOST);
+    // SAFETY: the program's arguments.
+    unsafe { real(out, graph, nodes, edges, count, params) }
 }

@@ -1,5 +1,7 @@
 //! Whether memory may be read, asked of the kernel.
 
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
 /// What is asked about at once. Pages may be larger, never smaller.
 pub(super) const PAGE: u64 = 4096;
 
@@ -14,13 +16,26 @@ pub(super) fn page_of(address: u64) -> u64 {
 /// `AddressIsReadable` works like this.) Unlike `mincore` it sees pages that are mapped without
 /// access, such as a stack's guard; unlike `process_vm_readv` no container forbids it. No libc
 /// function is called, so that `errno` stays the program's.
+///
+/// An emulator (valgrind, qemu-user) may answer without having touched the memory. One that calls a page readable that
+/// never is is not asked again: then nothing counts as readable, and stacks are cut short.
 pub(super) fn is_readable(address: u64) -> bool {
+    static TRUTHFUL: AtomicU8 = AtomicU8::new(0);
+    let page = page_of(address);
+    match TRUTHFUL.load(Relaxed) {
+        1 => page != 0 && asked(page),
+        2 => false,
+        _ => {
+            let lies = asked(PAGE);
+            TRUTHFUL.store(if lies { 2 } else { 1 }, Relaxed);
+            !lies && page != 0 && asked(page)
+        }
+    }
+}
+
+fn asked(page: u64) -> bool {
     const NO_SUCH_HOW: u64 = !0;
     const EFAULT: i64 = -14;
-    let page = page_of(address);
-    if page == 0 {
-        return false;
-    }
     let result: i64;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the kernel reads 8 bytes at `page` or says that it cannot; it writes nowhere, since
