@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::{Mutex, RwLock, RwLockReadGuard};
 
-use crate::cuda::{self, Stream};
+use crate::cuda::{self, Context, Stream};
 use crate::{driver, state};
 
 /// Held for reading while a barrier is issued, for writing while a capture begins.
@@ -15,6 +15,8 @@ struct Capturing {
     stream: Stream,
     /// The thread's own default stream means another stream in every thread.
     thread: u64,
+    /// The context that was current: a capture ends with it.
+    context: Context,
 }
 static STREAMS: Mutex<Vec<Capturing>> = Mutex::new(Vec::new());
 
@@ -41,7 +43,7 @@ fn identity(stream: Stream, per_thread: bool) -> Capturing {
     let own = stream == cuda::STREAM_PER_THREAD || (per_thread && stream == 0);
     // SAFETY: no arguments.
     let thread = if own { unsafe { libc::pthread_self() as u64 } } else { 0 };
-    Capturing { stream, thread }
+    Capturing { stream, thread, context: driver::current_context().unwrap_or(0) }
 }
 
 /// Carries out a call that begins a capture of `stream`.
@@ -74,5 +76,21 @@ pub fn forget(stream: Stream, per_thread: bool) {
     if let Some(i) = s.iter().position(|c| c.stream == it.stream && c.thread == it.thread) {
         s.swap_remove(i);
     }
+    COUNT.store(s.len(), Release);
+}
+
+/// The context ended, and its streams' captures with it.
+pub fn forget_context(context: Context) {
+    let mut s = streams();
+    s.retain(|c| c.context != context);
+    COUNT.store(s.len(), Release);
+}
+
+/// The calling thread ends, and the capture of its own default stream with it.
+pub fn forget_thread() {
+    // SAFETY: no arguments.
+    let me = unsafe { libc::pthread_self() as u64 };
+    let mut s = streams();
+    s.retain(|c| c.thread != me);
     COUNT.store(s.len(), Release);
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, 
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::pool::ContextId;
 
+use crate::capture;
 use crate::cuda::{self, Context};
 use crate::driver;
 use crate::thread;
@@ -341,6 +342,7 @@ pub fn retaining_primary(
 
 /// A handle that is no context any more.
 fn forget(handle: Context) {
+    capture::forget_context(handle);
     let mut l = unmet();
     l.green.retain(|g| *g != handle);
     l.streamed.retain(|g| *g != handle);

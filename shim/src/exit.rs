@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use vramscope_core::event::{Event, EventKind};
 
-use crate::{recorder, spool, state, thread, writer};
+use crate::{capture, recorder, spool, state, thread, writer};
 
 /// A key whose destructor closes a thread's ring. 0: none; else key + 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -20,6 +20,9 @@ unsafe extern "C" fn thread_ends(_: *mut c_void) {
     if !t.leaving.replace(true) {
         set_key();
         return;
+    }
+    if capture::any() {
+        capture::forget_thread();
     }
     recorder::thread_ends(t);
 }

@@ -43,12 +43,17 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// Libraries that are caching pools themselves, and the condition under which they are not.
 const HOARDERS: [(&str, &std::ffi::CStr); 1] = [("libc10_cuda.so", c"PYTORCH_NO_CUDA_MEMORY_CACHING")];
 
+/// Whether this is the path of a copy of this library.
+pub fn is_vramscope(path: &[u8]) -> bool {
+    path.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(b"libvramscope"))
+}
+
 fn kind_of(path: &str) -> Kind {
     let name = path.rsplit('/').next().unwrap_or(path);
     if name.starts_with("libcudart.so") {
         return Kind::Runtime;
     }
-    if name.starts_with("libvramscope") {
+    if is_vramscope(path.as_bytes()) {
         return Kind::Own;
     }
     for (library, unless) in HOARDERS {

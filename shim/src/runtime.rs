@@ -69,7 +69,9 @@ fn find(from: usize, name: &'static CStr) -> *mut c_void {
     if let Some(m) = module::find(from as u64) {
         let mut path = [0u8; 4096];
         let (n, _) = module::describe(&m, &mut path[..4095], &mut [0; 64]);
-        if n > 0 && path[..n] != *crate::settings::program_path().as_bytes() {
+        // Another copy of this library, preloaded before us, asks for what comes next.
+        let copy = crate::modules::is_vramscope(&path[..n]);
+        if n > 0 && !copy && path[..n] != *crate::settings::program_path().as_bytes() {
             let p = in_object(path.as_ptr().cast(), name);
             if !p.is_null() && !mine(p) && !is_inside(from, p) {
                 return p;

@@ -17,6 +17,8 @@ pub fn held_off<T>(f: impl FnOnce() -> T) -> T {
         libc::pthread_sigmask(libc::SIG_BLOCK, mine.as_ptr(), before.as_mut_ptr());
     }
     let result = f();
+    // SAFETY: the calling thread's errno, as `f` left it for its caller.
+    let errno = unsafe { *libc::__errno_location() };
     for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
         // One that was pending before is the program's.
         // SAFETY: filled by sigpending above.
@@ -34,5 +36,7 @@ pub fn held_off<T>(f: impl FnOnce() -> T) -> T {
     }
     // SAFETY: the mask that was in force.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
     result
 }

@@ -192,6 +192,10 @@ fn survey(path: &Path) -> io::Result<Held> {
             _ => {}
         }
     }
+    if reader.meets_another() {
+        let what = format!("{}: another history follows in the same file; take them apart first", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
     if held.footer.is_none() {
         held.keep = whole.file;
     }

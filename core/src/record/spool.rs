@@ -59,6 +59,9 @@ impl fmt::Debug for Spool<'_> {
 }
 
 impl<'a> Spool<'a> {
+    /// Words of the head.
+    pub const HEAD_WORDS: usize = HEAD;
+
     /// Words a spool of so many rings and slots takes.
     pub const fn size_in_words(rings: usize, slots: usize) -> usize {
         HEAD + rings * Self::ring_words(slots)
@@ -76,7 +79,10 @@ impl<'a> Spool<'a> {
 
     /// Sets up a spool in words that are all zero. Touches only the head.
     pub fn format(words: &'a [AtomicU64], setup: &Setup) -> Result<Spool<'a>, SpoolError> {
-        shape(setup.rings as u64, setup.slots as u64, setup.usable_rings as u64, words.len())?;
+        let needed = shape(setup.rings as u64, setup.slots as u64, setup.usable_rings as u64)?;
+        if words.len() < needed {
+            return Err(SpoolError::Cut { needed, found: words.len() });
+        }
         let spool = Spool { words, rings: setup.rings, slots: setup.slots };
         spool.set(AT_LAYOUT, LAYOUT);
         spool.set(AT_RINGS, setup.rings as u64);
@@ -95,21 +101,37 @@ impl<'a> Spool<'a> {
         Ok(spool)
     }
 
-    /// The spool in these words, which may come from a file that anything can have happened to.
+    /// The spool in these words, which may come from a file that anything can have happened to. Words beyond
+    /// [`Spool::used_words`] may be missing.
     pub fn open(words: &'a [AtomicU64]) -> Result<Spool<'a>, SpoolError> {
-        let at = |i: usize| words.get(i).map_or(0, |w| w.load(Relaxed));
-        if words.first().is_none_or(|w| w.load(Acquire) != MAGIC) {
+        let needed = Self::used_words(words)?;
+        if words.len() < needed {
+            return Err(SpoolError::Cut { needed, found: words.len() });
+        }
+        let at = |i: usize| words[i].load(Relaxed) as usize;
+        Ok(Spool { words, rings: at(AT_RINGS), slots: at(AT_SLOTS) })
+    }
+
+    /// How many words can hold anything, of the spool that begins with this head ([`Spool::HEAD_WORDS`] of them): the rest
+    /// of a file is a hole, and need not be read.
+    pub fn used_words(head: &[AtomicU64]) -> Result<usize, SpoolError> {
+        if head.first().is_none_or(|w| w.load(Acquire) != MAGIC) {
             return Err(SpoolError::Foreign);
         }
-        if words.len() < HEAD {
-            return Err(SpoolError::Cut { needed: HEAD, found: words.len() });
+        if head.len() < HEAD {
+            return Err(SpoolError::Cut { needed: HEAD, found: head.len() });
         }
+        let at = |i: usize| head[i].load(Relaxed);
         if at(AT_LAYOUT) != LAYOUT {
             return Err(SpoolError::Version(at(AT_LAYOUT)));
         }
-        let (rings, slots) = (at(AT_RINGS), at(AT_SLOTS));
-        shape(rings, slots, at(AT_USABLE), words.len())?;
-        Ok(Spool { words, rings: rings as usize, slots: slots as usize })
+        shape(at(AT_RINGS), at(AT_SLOTS), at(AT_USABLE))
+    }
+
+    /// Whether its process ended before the spool was set up: nothing can be in it.
+    pub fn never_set_up(head: &[AtomicU64]) -> bool {
+        let at = |i: usize| head.get(i).map_or(0, |w| w.load(Acquire));
+        at(AT_MAGIC) == 0 && (at(AT_LAYOUT) == LAYOUT || head.iter().all(|w| w.load(Relaxed) == 0))
     }
 
     fn get(&self, at: usize) -> u64 {
@@ -344,14 +366,10 @@ impl<'a> Spool<'a> {
     }
 }
 
-fn shape(rings: u64, slots: u64, usable: u64, found: usize) -> Result<(), SpoolError> {
+/// Words up to the end of the rings that were used: a file may be shorter than all its rings, but not than those.
+fn shape(rings: u64, slots: u64, usable: u64) -> Result<usize, SpoolError> {
     if !slots.is_power_of_two() || !(8..=1 << 24).contains(&slots) || rings > 1 << 20 || usable > rings {
         return Err(SpoolError::Shape);
     }
-    // A file may be shorter than all its rings, but not than those that were used.
-    let needed = Spool::size_in_words(usable as usize, slots as usize);
-    if found < needed {
-        return Err(SpoolError::Cut { needed, found });
-    }
-    Ok(())
+    Ok(Spool::size_in_words(usable as usize, slots as usize))
 }

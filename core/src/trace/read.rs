@@ -28,7 +28,7 @@ pub struct ReadError {
 pub enum ReadErrorKind {
     /// The system refused.
     Io(io::Error),
-    /// Nothing in it.
+    /// Nothing in it that can be read: it is empty, or cut within its first line or frame.
     Empty,
     /// The first line is no header.
     NotHistory,
@@ -42,7 +42,7 @@ impl fmt::Display for ReadError {
         match &self.kind {
             ReadErrorKind::Io(e) => write!(f, "cannot be read: {e}"),
             ReadErrorKind::Empty => f.write_str(
-                "line 1: no header, the file is empty or cut before its first line; if the program was killed, run `vramscope recover` on it",
+                "line 1: nothing can be read, the file is empty or cut within its first line (or first zstd frame); if the program was killed, run `vramscope recover` on it",
             ),
             ReadErrorKind::NotHistory => f.write_str(
                 "line 1: not a history of vramscope; give the .jsonl or .jsonl.zst file that `vramscope run` wrote",
@@ -150,6 +150,11 @@ impl Reader {
         self.damage.as_ref()
     }
 
+    /// Whether reading ended where another history begins in the same file.
+    pub fn meets_another(&self) -> bool {
+        self.file.another
+    }
+
     /// Line number of the line handed out last, in its part.
     pub fn line(&self) -> u64 {
         self.file.line
@@ -193,15 +198,21 @@ impl Iterator for Reader {
         if let Some(header) = self.first.take() {
             return Some(Line::Header(header));
         }
-        loop {
+        while !self.file.another {
             match self.file.next() {
                 Some(Ok(Line::Live(..))) if self.later => {}
+                // Two files put together: their numbers and addresses mean different things.
+                Some(Ok(Line::Header(_))) => {
+                    self.damaged("another history begins here and is not read".to_owned());
+                    self.file.another = true;
+                }
                 Some(Ok(line)) => return Some(line),
                 Some(Err(what)) => self.damaged(what),
                 None if self.next_part() => {}
-                None => return None,
+                None => break,
             }
         }
+        None
     }
 }
 
@@ -226,6 +237,8 @@ struct File {
     ended: bool,
     /// In a line that is too long, or whose beginning was lost.
     skipping: bool,
+    /// Another history begins after this one.
+    another: bool,
 }
 
 impl File {
@@ -250,6 +263,7 @@ impl File {
             limit,
             ended: false,
             skipping: false,
+            another: false,
         };
         match file.next() {
             Some(Ok(Line::Header(header))) if header.format == FORMAT && header.version <= VERSION => {
@@ -259,7 +273,9 @@ impl File {
             Some(Ok(Line::Header(h))) if h.format == FORMAT => Err(error(ReadErrorKind::Newer(h.version))),
             None => Err(error(ReadErrorKind::Empty)),
             // A header that is cut is a history cut before its first line, not some other file.
-            Some(Err(_)) if file.text.starts_with(b"{\"kind\":\"header\"") && file.ended => {
+            Some(Err(_))
+                if file.source.is_compressed() || (file.text.starts_with(b"{\"kind\":\"header\"") && file.ended) =>
+            {
                 Err(error(ReadErrorKind::Empty))
             }
             _ => Err(error(ReadErrorKind::NotHistory)),
@@ -279,7 +295,7 @@ impl File {
                 if line.trim_ascii().is_empty() {
                     continue;
                 }
-                return Some(self.parser.parse(line).map_err(|e| format!("not a line of a history ({e})")));
+                return Some(parse(&mut self.parser, line).map_err(|e| format!("not a line of a history ({e})")));
             }
             self.searched = self.text.len();
             if self.ended {
@@ -311,7 +327,7 @@ impl File {
         if line.trim_ascii().is_empty() {
             return None;
         }
-        Some(self.parser.parse(line).map_err(|_| "the last line is cut".to_owned()))
+        Some(parse(&mut self.parser, line).map_err(|_| "the last line is cut".to_owned()))
     }
 
     /// Counts the line up to `end` as begun.
@@ -356,4 +372,15 @@ impl File {
         }
         broken
     }
+}
+
+/// Reads a line. Behind a cut line that never got its end, another history may begin.
+fn parse(parser: &mut Parser, line: &[u8]) -> Result<Line, String> {
+    parser.parse(line).or_else(|e| {
+        let header = memchr::memmem::rfind(line, b"{\"kind\":\"header\"").filter(|at| *at > 0);
+        match header.map(|at| parser.parse(&line[at..])) {
+            Some(Ok(header @ Line::Header(_))) => Ok(header),
+            _ => Err(e),
+        }
+    })
 }
