@@ -52,6 +52,22 @@ fn modules_come_before_the_stacks_that_name_them() {
     assert_eq!(known.len(), 2);
 }
 
+/// A writer held up between the two readings of an anchor goes by it all the same, and so must recover: an anchor that was
+/// left out must not reach the spool.
+#[test]
+fn the_spool_holds_the_anchors_that_count() {
+    let words = words(1, 64);
+    let spool = spool(&words, 1, 64);
+    let (raw, ns) = spool.zero();
+    let mut writer = Writer::new(spool, Memo::default(), &Options::default()).unwrap();
+    writer.round(raw + 1_000, ns + 9_000).unwrap();
+    assert_eq!(spool.anchor(), (raw + 1_000, ns + 9_000));
+    writer.round(raw + 2_000, ns + 2_000).unwrap();
+    assert_eq!(spool.anchor(), (raw + 1_000, ns + 9_000));
+    writer.round(raw + 20_000, ns + 20_000).unwrap();
+    assert_eq!(spool.anchor(), (raw + 20_000, ns + 20_000));
+}
+
 /// Threads that share a table of stacks, more threads than rings, and a writer beside them.
 fn threads(compress: bool) {
     const THREADS: u64 = 12;

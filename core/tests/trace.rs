@@ -167,6 +167,57 @@ fn damage_in_the_middle_costs_only_what_it_hit() {
 }
 
 #[test]
+fn of_two_histories_in_one_file_the_first_is_read() {
+    let folder = Folder::new();
+    let path = folder.file("x");
+    let lines = sample();
+    let plain = text(&lines);
+    // Also where the first has no end, or its last line lacks its own.
+    for cut in [0, 1, 30] {
+        let first = &plain[..plain.len() - cut];
+        let kept = if cut > 1 { lines.len() - 1 } else { lines.len() };
+        std::fs::write(&path, [first, &plain].concat()).unwrap();
+        let mut reader = Reader::open(&path).unwrap();
+        let got: Vec<Line> = reader.by_ref().collect();
+        if cut == 0 {
+            assert_eq!(got[..], lines[..kept]);
+        } else {
+            assert_eq!(got[..], lines[..lines.len() - 1], "the broken line is lost");
+        }
+        assert!(reader.meets_another() && reader.next().is_none());
+        let damage = reader.damage().unwrap();
+        assert!(damage.what.contains("another history") && damage.places == 1, "{damage}");
+        assert_eq!(damage.line, if cut == 0 { lines.len() as u64 + 1 } else { lines.len() as u64 });
+        // Recover could only cut one of them away.
+        let e = vramscope_core::record::recover_trace(&path, None, "test").unwrap_err();
+        assert!(e.to_string().contains("another history follows"), "{e}");
+        assert_eq!(std::fs::read(&path).unwrap(), [first, &plain].concat());
+    }
+    let twice = [compressed(&lines, 3), compressed(&lines, 3)].concat();
+    assert_eq!(read(&path, &twice), Some((lines, true)));
+}
+
+#[test]
+fn a_compressed_history_cut_in_its_first_frame_is_no_other_file() {
+    let folder = Folder::new();
+    let path = folder.file("x.zst");
+    let whole = compressed(&sample(), 100);
+    for len in [1, 3, 4, 20, whole.len() / 2, whole.len() - 1] {
+        std::fs::write(&path, &whole[..len]).unwrap();
+        match Reader::open(&path) {
+            Ok(mut reader) => assert!(reader.by_ref().count() > 0 && reader.damage().is_some(), "cut at {len}"),
+            Err(e) => assert!(matches!(e.kind, ReadErrorKind::Empty), "cut at {len}: {e}"),
+        }
+    }
+    // A frame of several blocks is read as far as they are whole.
+    let alloc = Line::Event(1, event(10, 1));
+    let lines: Vec<Line> = sample().into_iter().take(8).chain(std::iter::repeat_n(alloc, 20_000)).collect();
+    let whole = compressed(&lines, usize::MAX);
+    let (got, damaged) = read(&path, &whole[..whole.len() * 3 / 4]).unwrap();
+    assert!(damaged && got.len() > 1000 && got[..] == lines[..got.len()]);
+}
+
+#[test]
 fn a_line_without_end_is_not_kept_in_memory() {
     let folder = Folder::new();
     let mut bytes = text(&sample()[..2]);

@@ -68,6 +68,9 @@ extern "C" fn at_exit() {
             state::set_exiting();
             writer::flush();
         }
+    });
+    // Of its own: a fault above must not leave the file behind.
+    state::guarded("the spool's end", || {
         // In the launcher's folder the spool is its business: it writes the footer.
         let launchers = crate::settings::get().run_dir.as_ref();
         if !launchers.is_some_and(|d| spool::path().starts_with(d.as_str())) {

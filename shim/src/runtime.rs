@@ -2,6 +2,7 @@
 //! caller would have bound: a process may hold two runtimes, and RTLD_NEXT would be null or the wrong one.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use vramscope_core::api::Api;
@@ -34,8 +35,12 @@ struct Cached {
 }
 static CACHE: [Cached; SLOTS] = [const { Cached { check: AtomicU64::new(0), value: AtomicU64::new(0) } }; SLOTS];
 
+/// Answers by the calling module's start and the function.
+static KNOWN: Mutex<Vec<(u64, usize, usize)>> = Mutex::new(Vec::new());
+
 /// A library was unloaded.
 pub fn forget() {
+    KNOWN.lock().unwrap_or_else(|e| e.into_inner()).clear();
     for c in &CACHE {
         c.check.store(0, Relaxed);
         c.value.store(0, Relaxed);
@@ -50,10 +55,29 @@ fn resolve(from: usize, api: usize, name: &'static CStr) -> *mut c_void {
     if c.check.load(Acquire) ^ value == key && value != 0 {
         return value as *mut c_void;
     }
-    let p = find(from, name);
+    let p = find_once(from, api, name);
     if !p.is_null() {
         c.value.store(p as u64, Release);
         c.check.store(key ^ p as u64, Release);
+    }
+    p
+}
+
+/// Looks once for a module and name, from however many places it calls: every look-up of ours clears what the program's
+/// dlerror() might still have to say.
+#[cold]
+fn find_once(from: usize, api: usize, name: &'static CStr) -> *mut c_void {
+    let Some(m) = module::find(from as u64) else { return find(from, name) };
+    let mut known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(k) = known.iter().find(|k| k.0 == m.start && k.1 == api) {
+        return k.2 as *mut c_void;
+    }
+    drop(known);
+    let p = find(from, name);
+    // A place inside an interposer's own function gets another answer than the rest of its module.
+    if !p.is_null() && module::find(p as u64).is_some_and(|t| t.start != m.start) {
+        known = KNOWN.lock().unwrap_or_else(|e| e.into_inner());
+        known.push((m.start, api, p as usize));
     }
     p
 }

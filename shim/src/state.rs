@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering::*};
 
 use crate::message::error;
-use crate::{doctor, exit, pool, real, recorder, settings};
+use crate::{doctor, exit, pool, real, recorder, settings, writer};
 
 const UNKNOWN: u8 = 0;
 const ON: u8 = 1;
@@ -32,7 +32,7 @@ pub fn switched_off() -> bool {
 /// parent's rings and threads are not the child's.
 static FORK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 const PARENT: u32 = 0x5652_414d;
-/// Something broke: hooks forward, nothing more is recorded or pooled.
+/// Too much broke: hooks forward.
 static BROKEN: AtomicBool = AtomicBool::new(false);
 /// The program's exit handlers are running.
 static EXITING: AtomicBool = AtomicBool::new(false);
@@ -183,11 +183,15 @@ pub fn guarded<T>(what: &str, f: impl FnOnce() -> T) -> Option<T> {
     }
 }
 
-/// Turns everything off after a fault of ours.
+/// After a fault of ours: nothing is pooled or recorded any more. The table of blocks goes on being kept, because what is said
+/// of blocks handed out before depends on it; should faults go on, everything is forwarded.
 #[cold]
 fn broke(what: &str, payload: &(dyn Any + Send)) {
-    BROKEN.store(true, Relaxed);
+    static FAULTS: AtomicU32 = AtomicU32::new(0);
     pool::POOL.turn_off();
+    if FAULTS.fetch_add(1, Relaxed) >= 8 || what == "start" {
+        BROKEN.store(true, Relaxed);
+    }
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Relaxed) {
         let text =
@@ -197,13 +201,16 @@ fn broke(what: &str, payload: &(dyn Any + Send)) {
             text.unwrap_or("no text")
         );
         recorder::note("vramscope stopped after a fault of its own");
+        writer::flush_if_idle();
+        recorder::stop();
     }
 }
 
 /// For the test of the above: `VRAMSCOPE_TEST_PANIC=NAME` makes the hook of that name panic once.
 fn test_panic(what: &str) {
     static WANTED: once_cell::sync::OnceCell<Option<String>> = once_cell::sync::OnceCell::new();
+    static DONE: AtomicBool = AtomicBool::new(false);
     if let Some(w) = WANTED.get_or_init(|| settings::variable(c"VRAMSCOPE_TEST_PANIC")) {
-        assert!(w != what, "asked for by VRAMSCOPE_TEST_PANIC={what}");
+        assert!(w != what || DONE.swap(true, Relaxed), "asked for by VRAMSCOPE_TEST_PANIC={what}");
     }
 }

@@ -137,9 +137,14 @@ fn has_ended(tid: u32) -> bool {
 
 /// One round of the writer, or all that is left: (events, fullness). `None`: recording stopped.
 fn round(all: bool) -> Option<(u64, u32)> {
-    let mut guard = lock()?;
+    round_with(lock()?, all)
+}
+
+type Held = std::sync::MutexGuard<'static, Option<Writer<'static, Trace>>>;
+
+fn round_with(mut guard: Held, all: bool) -> Option<(u64, u32)> {
     let writer = guard.as_mut()?;
-    let (raw, ns) = (clock::raw(), driver::now_ns());
+    let (raw, ns) = clock::both();
     match signals::held_off(|| if all { writer.flush(raw, ns) } else { writer.round(raw, ns) }) {
         Ok(p) => {
             if p.bytes > 0 {
@@ -162,7 +167,7 @@ fn round(all: bool) -> Option<(u64, u32)> {
 
 /// The writer's lock. At exit it may be held by a thread that a full pipe holds up: then after two seconds the rest is left
 /// to the spool.
-fn lock() -> Option<std::sync::MutexGuard<'static, Option<Writer<'static, Trace>>>> {
+fn lock() -> Option<Held> {
     if !state::exiting() {
         return Some(WRITER.lock().unwrap_or_else(|e| e.into_inner()));
     }
@@ -182,6 +187,13 @@ fn lock() -> Option<std::sync::MutexGuard<'static, Option<Writer<'static, Trace>
 /// Writes everything that is in the rings, from any thread.
 pub fn flush() {
     round(true);
+}
+
+/// The same, unless the writer is at work (or broke while it was).
+pub fn flush_if_idle() {
+    if let Ok(held) = WRITER.try_lock() {
+        round_with(held, true);
+    }
 }
 
 /// A thread got its ring.

@@ -9,8 +9,11 @@ use clap::{Parser, Subcommand};
 pub mod child;
 pub mod doctor;
 pub mod elf;
+pub mod ending;
+pub mod harvest;
 pub mod preload;
 pub mod probe;
+pub mod process;
 pub mod program;
 pub mod recover;
 pub mod report;
@@ -19,6 +22,7 @@ pub mod run_dir;
 pub mod say;
 pub mod settings;
 pub mod spool;
+pub mod stray;
 
 /// Sees every byte of GPU memory a CUDA program asks for, pools it, and explains what it was for.
 #[derive(Debug, Parser)]

@@ -72,6 +72,22 @@ pub fn value(existing: Option<&OsStr>, library: &Path, sanitizers: &[OsString]) 
     OsString::from_vec(all.join(&b':'))
 }
 
+/// ASAN_OPTIONS for programs that are not seen before they start (a script's children): their AddressSanitizer is not
+/// first in LD_PRELOAD, and would refuse to start because of that. What was asked for stays.
+pub fn asan_options(existing: Option<&OsStr>) -> OsString {
+    const OPTION: &[u8] = b"verify_asan_link_order";
+    let existing = existing.map_or(&[][..], OsStr::as_bytes);
+    if existing.windows(OPTION.len()).any(|w| w == OPTION) {
+        return OsString::from_vec(existing.to_vec());
+    }
+    let mut options = existing.to_vec();
+    if !options.is_empty() {
+        options.push(b':');
+    }
+    options.extend_from_slice(b"verify_asan_link_order=0");
+    OsString::from_vec(options)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +109,14 @@ mod tests {
         assert_eq!(v("", &["libasan.so.8"]), "libasan.so.8:/opt/libvramscope.so");
         assert_eq!(v("/y/libasan.so.8", &["libasan.so.8"]), "/y/libasan.so.8:/opt/libvramscope.so");
         assert_eq!(v("/old/libvramscope.so:a.so", &[]), "/opt/libvramscope.so:a.so");
+    }
+
+    #[test]
+    fn sanitizers_of_children_do_not_refuse_to_start() {
+        let options = |existing: Option<&str>| asan_options(existing.map(OsStr::new)).into_string().unwrap();
+        assert_eq!(options(None), "verify_asan_link_order=0");
+        assert_eq!(options(Some("detect_leaks=0")), "detect_leaks=0:verify_asan_link_order=0");
+        assert_eq!(options(Some("verify_asan_link_order=1")), "verify_asan_link_order=1");
     }
 
     #[test]

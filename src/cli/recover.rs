@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use vramscope_core::record::{Recovered, recover_trace};
 use vramscope_core::trace::read::Reader;
 
-use super::say;
 use super::spool::{self, Outcome, SpoolFile};
+use super::{process, run_dir, say};
 use crate::report::text::{bytes, count, plural};
 
 /// Finishes histories.
@@ -26,17 +26,26 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn folder(path: &Path) -> Result<ExitCode> {
-    let mut folders = vec![path.to_path_buf()];
     // Also the folders of runs in it.
-    if let Ok(entries) = std::fs::read_dir(path) {
-        let run =
-            |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vramscope.")) && p.is_dir();
-        folders.extend(entries.flatten().map(|e| e.path()).filter(run));
-    }
+    let mut folders = run_dir::in_folder(path);
+    folders.insert(0, path.to_path_buf());
     let mut found = false;
     let mut failed = false;
     for folder in &folders {
-        for file in spool::in_folder(folder).with_context(|| folder.display().to_string())? {
+        let files = match spool::in_folder(folder) {
+            Ok(files) => files,
+            // A run that has ended meanwhile took its own away; another user's is not ours to look into.
+            Err(_) if folder != path => continue,
+            Err(e) => return Err(e).context(folder.display().to_string()),
+        };
+        if let Some(launcher) = run_dir::living_launcher(folder) {
+            if !files.is_empty() {
+                found = true;
+                say::print(&format!("{}: {}\n", folder.display(), launchers(launcher)))?;
+            }
+            continue;
+        }
+        for file in files {
             found = true;
             match SpoolFile::read(&file).and_then(|s| s.finish(|_| None, "recover")) {
                 Ok(outcome) => say::print(&format!("{}\n", told(&file, &outcome)))?,
@@ -46,8 +55,7 @@ fn folder(path: &Path) -> Result<ExitCode> {
                 }
             }
         }
-        // The folder of a run has nothing else in it, but for a link to the library.
-        if folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vramscope.")) {
+        if run_dir::launcher(folder).is_some() {
             remove_run_dir(folder);
         }
     }
@@ -57,16 +65,17 @@ fn folder(path: &Path) -> Result<ExitCode> {
     Ok(if failed { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
-/// Removes the folder of a run whose launcher is gone, if no spool is left in it.
+/// Removes the folder of a run whose launcher is gone, if no spool is left in it. It has nothing else in it, but for a
+/// link to the library.
 fn remove_run_dir(folder: &Path) {
-    let launcher = folder.file_name().and_then(|n| n.to_str()).and_then(|n| n.split('.').nth(1));
-    if launcher.is_some_and(|pid| Path::new("/proc").join(pid).exists()) {
-        return;
-    }
     if spool::in_folder(folder).is_ok_and(|left| left.is_empty()) {
         let _ = std::fs::remove_file(folder.join(super::preload::LIBRARY));
         let _ = std::fs::remove_dir(folder);
     }
+}
+
+fn launchers(pid: u32) -> String {
+    format!("left alone, its vramscope run (process {pid}) goes on and finishes what is in it")
 }
 
 fn trace(path: &Path) -> Result<ExitCode> {
@@ -80,14 +89,23 @@ fn trace(path: &Path) -> Result<ExitCode> {
         Ok(_) => None,
     };
     let Some(spool) = spool else {
-        if let Err(e) = header {
-            bail!("{e}");
+        let header = match header {
+            Ok(header) => header,
+            Err(e) => bail!("{e}"),
+        };
+        if process::ran_at(header.pid, header.start_seconds, &header.host) {
+            say::print(&format!("{}\n", told(path, &Outcome::Alive(header.pid))))?;
+            return Ok(ExitCode::SUCCESS);
         }
         let done = recover_trace(path, None, "recover").with_context(|| path.display().to_string())?;
         let gone = if done.was_whole { "" } else { " (its spool is gone: what was not yet written is lost)" };
         say::print(&format!("{}{gone}\n", finished(&done)))?;
         return Ok(ExitCode::SUCCESS);
     };
+    if let Some(launcher) = spool.path().parent().and_then(run_dir::living_launcher) {
+        say::print(&format!("{}: {}\n", path.display(), launchers(launcher)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let outcome = match spool.alive()? {
         true => Outcome::Alive(spool.pid()?),
         // The history may have been moved since.
@@ -100,15 +118,13 @@ fn trace(path: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn by_trace(path: &Path) -> Option<SpoolFile> {
+/// The spool in /dev/shm of a history that does not say where its spool is: it was cut too early.
+pub fn by_trace(path: &Path) -> Option<SpoolFile> {
     let path = std::path::absolute(path).ok()?;
-    let shm = Path::new("/dev/shm");
-    let runs = std::fs::read_dir(shm).ok()?.flatten().map(|e| e.path());
-    let runs =
-        runs.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vramscope.")) && p.is_dir());
-    let folders = std::iter::once(shm.to_path_buf()).chain(runs);
+    let mut folders = run_dir::in_folder(Path::new("/dev/shm"));
+    folders.push("/dev/shm".into());
     let mut spools =
-        folders.filter_map(|f| spool::in_folder(&f).ok()).flatten().filter_map(|f| SpoolFile::read(&f).ok());
+        folders.iter().filter_map(|f| spool::in_folder(f).ok()).flatten().filter_map(|f| SpoolFile::read(&f).ok());
     spools.find(|s| s.trace().is_ok_and(|t| t == path))
 }
 
@@ -147,7 +163,9 @@ fn finished(r: &Recovered) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::run_dir::RunDir;
     use crate::cli::spool::tests::{DEAD, unwritten};
+    use vramscope_core::trace::Header;
 
     #[test]
     fn a_folder_and_then_the_trace_again() {
@@ -161,6 +179,45 @@ mod tests {
         let first = std::fs::read(&in_run).unwrap();
         run(&Args { path: in_run.clone() }).unwrap();
         assert_eq!(std::fs::read(&in_run).unwrap(), first);
+    }
+
+    #[test]
+    fn what_a_living_launcher_works_on_is_left_alone() {
+        let outside = tempfile::tempdir().unwrap();
+        let living = RunDir::create_in([outside.path().to_path_buf()]).unwrap();
+        let (spool, trace) = unwritten(living.path(), DEAD);
+        std::fs::write(&trace, SpoolFile::read(&spool).unwrap().header_line().unwrap()).unwrap();
+        for path in [outside.path(), living.path(), &trace] {
+            run(&Args { path: path.to_path_buf() }).unwrap();
+            assert!(spool.exists(), "{}", path.display());
+        }
+        assert!(spool::in_folder(living.path()).is_ok_and(|s| s.len() == 1));
+    }
+
+    #[test]
+    fn the_history_of_a_living_process_stays_although_its_spool_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.jsonl");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let mut header = Header {
+            format: vramscope_core::trace::FORMAT.into(),
+            version: vramscope_core::trace::VERSION,
+            pid: std::process::id(),
+            start_seconds: now,
+            host: std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().into(),
+            spool: "/nowhere/spool.1.1".into(),
+            ..Header::default()
+        };
+        let lines = |header: &Header| {
+            let mut text = Vec::new();
+            vramscope_core::trace::write::line(&mut text, &vramscope_core::trace::Line::Header(header.clone()));
+            std::fs::write(&path, &text).unwrap();
+            run(&Args { path: path.clone() }).unwrap();
+            std::fs::read_to_string(&path).unwrap().lines().count()
+        };
+        assert_eq!(lines(&header), 1);
+        header.pid = DEAD;
+        assert_eq!(lines(&header), 2, "a dead one's gets its last line");
     }
 
     #[test]

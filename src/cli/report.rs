@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use super::run_dir::RunDir;
-use super::say;
 use super::spool::SpoolFile;
+use super::{recover, say};
 use crate::report::{self, History, Page, text::Paint};
 
 /// Explains a history.
@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let history = read(&args.trace)?;
     if let Some(damage) = &history.damage {
-        say::line(&format!("{damage}; the rest was read"));
+        say::line(&format!("{damage}; all else was read"));
     }
     let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
     page.frames = args.frames.max(1);
@@ -76,7 +76,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Reads a history, with what a spool still holds of it. The files stay as they are.
 pub fn read(path: &Path) -> Result<History> {
-    let history = History::read(path)?;
+    let history = match History::read(path) {
+        Ok(history) => history,
+        // Killed before its first line was whole: a spool may hold all of it.
+        Err(e) => return by_spool_alone(path).ok_or(e),
+    };
     if history.footer.is_some() || history.header.spool.is_empty() {
         return Ok(history);
     }
@@ -110,6 +114,20 @@ pub fn read(path: &Path) -> Result<History> {
             Ok(history)
         }
     }
+}
+
+fn by_spool_alone(path: &Path) -> Option<History> {
+    let spool = recover::by_trace(path)?;
+    if spool.alive().unwrap_or(true) {
+        return None;
+    }
+    let mut whole = with_spool(path, &spool).ok()?;
+    say::line(&format!(
+        "this history holds no whole line: what is told comes from {} (vramscope recover finishes it)",
+        spool.path().display()
+    ));
+    whole.path = path.to_path_buf();
+    Some(whole)
 }
 
 fn with_spool(path: &Path, spool: &SpoolFile) -> Result<History> {

@@ -4,16 +4,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
+use super::harvest::Harvest;
 use super::run_dir::RunDir;
 use super::settings::{DEFAULT_TRACE, Flags};
-use super::spool::{self, Outcome, SpoolFile};
-use super::{child, preload, program, say};
-use crate::report::{History, summary, text};
-
-/// Histories summed up in six lines each; of more, one line.
-const SUMMED_UP: usize = 8;
+use super::{child, ending, preload, program, say};
 
 /// Runs a program under vramscope.
 #[derive(Debug, clap::Args)]
@@ -43,36 +39,47 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             return Ok(ExitCode::from(e.code));
         }
     };
-    let trace = trace_pattern(args.flags.get("VRAMSCOPE_TRACE").cloned())?;
+    let here = std::env::current_dir();
+    let trace = trace_pattern(args.flags.get("VRAMSCOPE_TRACE").cloned(), here.ok())?;
     let run_dir = RunDir::create()?;
     let command = command(args, &program, &library, &trace, run_dir.path())?;
-    let (pid, status) = match execute(command) {
+    let (mut harvest, status) = match execute(command, run_dir) {
         Ok(done) => done,
         Err(e) => {
-            run_dir.remove();
             say::line(&format!("{}: {e}{}", name.to_string_lossy(), hint(&e)));
             return Ok(ExitCode::from(126));
         }
     };
-    let code = child::code(status);
-    let finished = finish(run_dir, |p| (p == pid).then_some(code));
+    harvest.end(child::code(status), &trace);
     if !args.quiet {
-        report(&finished, &program, args);
+        ending::say(&harvest, &program, args);
     }
     Ok(child::end_like(status))
 }
 
-/// Where the history goes: absolute, because the program may change its folder; a folder gets the default name.
-fn trace_pattern(flag: Option<OsString>) -> Result<OsString> {
+/// Where the history goes: absolute, because the program may change its folder; a folder gets the default name. Where
+/// the current folder (`here`) was removed, the program runs all the same, and its history goes to the temporary one.
+fn trace_pattern(flag: Option<OsString>, here: Option<PathBuf>) -> Result<OsString> {
     let given = flag.or_else(|| std::env::var_os("VRAMSCOPE_TRACE")).filter(|t| !t.is_empty());
     let mut path = PathBuf::from(given.unwrap_or_else(|| DEFAULT_TRACE.into()));
     if path == Path::new("off") {
         return Ok(path.into());
     }
+    if path.is_relative() {
+        let here = here.unwrap_or_else(|| {
+            let folder = std::env::temp_dir();
+            say::line(&format!(
+                "the current folder is gone: the history goes to {}; --trace with an absolute path says where else",
+                folder.display()
+            ));
+            folder
+        });
+        path = here.join(path);
+    }
     if path.is_dir() {
         path.push(DEFAULT_TRACE);
     }
-    let path = std::path::absolute(&path).context("the current folder is gone")?;
+    let path = std::path::absolute(&path)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     if !folder.to_string_lossy().contains('%') && !folder.is_dir() {
         anyhow::bail!("{}: no such folder; create it, or give another --trace", folder.display());
@@ -87,15 +94,24 @@ fn command(args: &Args, program: &Path, library: &Path, trace: &OsStr, run_dir: 
     let mut command = Command::new(&args.program[0]);
     command.args(&args.program[1..]);
     command.envs(args.flags.0.iter().map(|(variable, value)| (variable, value)));
+    command.env("ASAN_OPTIONS", preload::asan_options(std::env::var_os("ASAN_OPTIONS").as_deref()));
     command.env("VRAMSCOPE_TRACE", trace).env("VRAMSCOPE_RUN_DIR", run_dir).env("LD_PRELOAD", preload);
     Ok(command)
 }
 
-fn execute(mut command: Command) -> std::io::Result<(u32, ExitStatus)> {
-    let signals = child::Signals::catch()?;
-    let mut child = child::start(&mut command)?;
-    let status = signals.wait(&mut child)?;
-    Ok((child.id(), status))
+/// Runs it to its end, and finishes meanwhile what its children leave.
+fn execute(mut command: Command, run_dir: RunDir) -> std::io::Result<(Harvest, ExitStatus)> {
+    let started = child::Signals::catch().and_then(|signals| Ok((signals, child::start(&mut command)?)));
+    let (signals, mut child) = match started {
+        Ok(started) => started,
+        Err(e) => {
+            run_dir.remove();
+            return Err(e);
+        }
+    };
+    let mut harvest = Harvest::new(run_dir, child.id());
+    let status = harvest.meanwhile(|| signals.wait(&mut child))?;
+    Ok((harvest, status))
 }
 
 fn hint(e: &std::io::Error) -> &'static str {
@@ -108,120 +124,6 @@ fn hint(e: &std::io::Error) -> &'static str {
     }
 }
 
-/// What was found in a run's folder after the program.
-#[derive(Debug, Default)]
-pub struct Finished {
-    /// Histories, finished.
-    pub histories: Vec<PathBuf>,
-    /// Where histories went that cannot be read again.
-    pub streams: Vec<PathBuf>,
-    /// What a person should know.
-    pub messages: Vec<String>,
-    /// Processes that were traced at all.
-    pub processes: usize,
-}
-
-/// Finishes all histories of a run, and removes its folder unless somebody still needs it.
-fn finish(run_dir: RunDir, status: impl Fn(u32) -> Option<i32>) -> Finished {
-    let mut finished = Finished::default();
-    let mut keep = false;
-    let spools = spool::in_folder(run_dir.path()).unwrap_or_default();
-    let mut alive = Vec::new();
-    for path in spools {
-        finished.processes += 1;
-        match SpoolFile::read(&path).and_then(|s| s.finish(&status, "launcher")) {
-            Ok(Outcome::Finished(r)) => finished.histories.push(r.path),
-            Ok(Outcome::Stream(path)) => finished.streams.push(path),
-            Ok(Outcome::Empty) => {}
-            Ok(Outcome::Alive(pid)) => alive.push(pid.to_string()),
-            Err(e) => {
-                keep = true;
-                finished.messages.push(format!("{e:#}; what is left of it stays in {}", path.display()));
-            }
-        }
-    }
-    if !alive.is_empty() {
-        keep = true;
-        let folder = run_dir.path().display();
-        finished.messages.push(format!(
-            "process {} still runs and is recorded; when it has ended: vramscope recover {folder}",
-            alive.join(", ")
-        ));
-    }
-    if !keep {
-        run_dir.remove();
-    }
-    finished
-}
-
-fn report(finished: &Finished, program: &Path, args: &Args) {
-    let mut histories = Vec::new();
-    for path in &finished.histories {
-        match History::read(path) {
-            Ok(h) if h.has_events() => histories.push(h),
-            Ok(_) => {}
-            Err(e) => say::line(&format!("{e:#}")),
-        }
-    }
-    let several = histories.len() > 1;
-    for history in histories.iter().take(SUMMED_UP) {
-        if several {
-            say::line(&format!("---- {} (process {})", text::clean(history.program()), history.header.pid));
-        }
-        say::raw(summary::text(history).as_bytes());
-        incomplete(history);
-    }
-    for history in histories.iter().skip(SUMMED_UP) {
-        let peak = text::bytes(history.state.peak.totals.active());
-        say::line(&format!(
-            "{} (process {}): peak {peak}, {}",
-            text::clean(history.program()),
-            history.header.pid,
-            history.path.display()
-        ));
-    }
-    for stream in &finished.streams {
-        say::line(&format!("the history went to {}", stream.display()));
-    }
-    for message in &finished.messages {
-        say::line(message);
-    }
-    if histories.is_empty() && finished.streams.is_empty() && finished.messages.is_empty() {
-        say::line(&nothing(finished, program, args));
-    }
-}
-
-/// Says what a history lacks.
-fn incomplete(history: &History) {
-    if let Some(damage) = &history.damage {
-        say::line(damage);
-    }
-    let footer = history.footer.as_ref();
-    let lost = footer.map_or(0, |f| f.lost);
-    if lost > 0 {
-        say::line(&format!("{} lost: the numbers above may be off by them", text::plural(lost, "event")));
-    }
-    if footer.is_some_and(|f| f.end == "stopped") {
-        let why = history.notes.last().map_or("see the report", |n| n.message.as_str());
-        say::line(&format!("recording ended early: {}", text::clean(why)));
-    }
-}
-
-/// Why there is no history.
-fn nothing(finished: &Finished, program: &Path, args: &Args) -> String {
-    if args.flags.get("VRAMSCOPE").is_some() || std::env::var_os("VRAMSCOPE").is_some_and(|v| v == "off" || v == "0") {
-        return "nothing was recorded: vramscope was off (VRAMSCOPE=off)".to_string();
-    }
-    if args.flags.get("VRAMSCOPE_TRACE").map(OsString::as_os_str) == Some(OsStr::new("off")) {
-        return "nothing was recorded: --trace off".to_string();
-    }
-    match program::closed(program) {
-        Some(why) if finished.processes == 0 => format!("nothing was recorded: {why}"),
-        _ if finished.processes > 0 => "nothing was recorded: no GPU memory was asked for".to_string(),
-        _ => "nothing was recorded: no CUDA call seen".to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,13 +131,21 @@ mod tests {
     #[test]
     fn the_trace_is_absolute_and_a_folder_gets_the_default_name() {
         let folder = tempfile::tempdir().unwrap();
-        let given = |p: &Path| trace_pattern(Some(p.as_os_str().to_owned())).map(PathBuf::from);
+        let here = Some(folder.path().to_path_buf());
+        let given = |p: &Path| trace_pattern(Some(p.as_os_str().to_owned()), here.clone()).map(PathBuf::from);
         assert_eq!(given(folder.path()).unwrap(), folder.path().join(DEFAULT_TRACE));
         assert_eq!(given(&folder.path().join("a.jsonl")).unwrap(), folder.path().join("a.jsonl"));
-        assert!(given(Path::new("x.jsonl")).unwrap().is_absolute());
+        assert_eq!(given(Path::new("x.jsonl")).unwrap(), folder.path().join("x.jsonl"));
         assert_eq!(given(Path::new("off")).unwrap(), Path::new("off"));
         assert!(given(&folder.path().join("%r/a.jsonl")).is_ok());
         let e = given(&folder.path().join("none/a.jsonl")).unwrap_err().to_string();
         assert!(e.contains("none: no such folder"), "{e}");
+    }
+
+    #[test]
+    fn a_program_runs_although_the_current_folder_is_gone() {
+        let trace = |t: &str| trace_pattern(Some(t.into()), None).map(PathBuf::from).unwrap();
+        assert_eq!(trace("x.jsonl"), std::env::temp_dir().join("x.jsonl"));
+        assert_eq!(trace("/tmp/x.jsonl"), Path::new("/tmp/x.jsonl"));
     }
 }

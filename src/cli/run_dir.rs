@@ -1,17 +1,22 @@
 //! The private folder of a run, in memory where there is some: each traced process keeps its spool there, so that its
 //! last events can be read when it was killed.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Result, bail};
+use rustix::fs::FlockOperation;
+
+use super::process;
 
 /// The folder; its owner removes it.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
+    /// Locked as long as we live, which can be told from any pid namespace.
+    _lock: Option<File>,
 }
 
 impl RunDir {
@@ -27,7 +32,7 @@ impl RunDir {
         let mut tried = Vec::new();
         for place in places {
             match make(&place) {
-                Ok(path) => return Ok(RunDir { path }),
+                Ok(path) => return Ok(RunDir { _lock: lock(&path), path }),
                 Err(e) => tried.push(format!("{}: {e}", place.display())),
             }
         }
@@ -40,9 +45,36 @@ impl RunDir {
     }
 
     /// Removes it with all that is in it.
-    pub fn remove(self) {
+    pub fn remove(&self) {
         let _ = std::fs::remove_dir_all(&self.path);
     }
+}
+
+fn lock(path: &Path) -> Option<File> {
+    let folder = File::open(path).ok()?;
+    rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(folder)
+}
+
+/// The number of the launcher whose run directory this is, as its name says; `None` if it is none.
+pub fn launcher(folder: &Path) -> Option<u32> {
+    folder.file_name()?.to_str()?.strip_prefix("vramscope.")?.split('.').next()?.parse().ok()
+}
+
+/// The launcher, if it lives: what is in its directory is its own business.
+pub fn living_launcher(folder: &Path) -> Option<u32> {
+    let pid = launcher(folder)?;
+    let locked = File::open(folder).is_ok_and(|f| {
+        matches!(rustix::fs::flock(&f, FlockOperation::NonBlockingLockShared), Err(rustix::io::Errno::AGAIN))
+    });
+    // Where locks do not work, its name has to do.
+    (locked || process::is_vramscope(pid)).then_some(pid)
+}
+
+/// The run directories in a folder.
+pub fn in_folder(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|e| e.path()).filter(|p| launcher(p).is_some() && p.is_dir()).collect()
 }
 
 fn make(place: &Path) -> std::io::Result<PathBuf> {
@@ -73,9 +105,14 @@ mod tests {
         assert_eq!(std::fs::metadata(a.path()).unwrap().permissions().mode() & 0o777, 0o700);
         std::fs::write(a.path().join("x"), "").unwrap();
         let path = a.path().to_path_buf();
-        a.remove();
+        assert_eq!(living_launcher(&path), Some(std::process::id()));
+        assert_eq!(in_folder(outside.path()).len(), 2);
+        let RunDir { _lock: lock, path } = a;
+        drop(lock);
+        assert_eq!(living_launcher(&path), None, "its lock is gone, and so is the launcher");
+        RunDir { path: path.clone(), _lock: None }.remove();
         b.remove();
-        assert!(!path.exists());
+        assert!(!path.exists() && launcher(Path::new("/dev/shm/vramscope-spool.1.2")).is_none());
         let e = RunDir::create_in([PathBuf::from("/nowhere/at/all")]).unwrap_err();
         assert!(e.to_string().contains("TMPDIR"), "{e}");
     }

@@ -1,18 +1,25 @@
 //! Spools: what a process had not yet written when it ended. Each is turned into the end of its history, then removed.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, Result};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use vramscope_core::record::{Recovered, Spool, recover};
+use vramscope_core::trace::Header;
+
+use super::process::started;
 
 /// A spool's memory, read from its file.
 pub struct SpoolFile {
     path: PathBuf,
+    file: File,
     words: Vec<AtomicU64>,
 }
 
@@ -32,12 +39,23 @@ pub enum Outcome {
 impl SpoolFile {
     /// Reads a spool.
     pub fn read(path: &Path) -> Result<SpoolFile> {
-        let words = read_words(path).with_context(|| path.display().to_string())?;
-        Ok(SpoolFile { path: path.to_path_buf(), words })
+        let file = open(path).with_context(|| path.display().to_string())?;
+        let words = used_words(&file).with_context(|| path.display().to_string())?;
+        Ok(SpoolFile { path: path.to_path_buf(), file, words })
     }
 
     fn spool(&self) -> Result<Spool<'_>> {
         Spool::open(&self.words).with_context(|| self.path.display().to_string())
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The first line of its history.
+    pub fn header_line(&self) -> Result<Vec<u8>> {
+        Ok(self.spool()?.header_line())
     }
 
     /// The history it belongs to.
@@ -50,10 +68,30 @@ impl SpoolFile {
         Ok(self.spool()?.pid())
     }
 
-    /// Whether its process lives: one of that number that started at that time.
+    /// The run directory that its process was given, if `vramscope run` started it.
+    pub fn run_dir(&self) -> Result<Option<PathBuf>> {
+        let header: Header = serde_json::from_slice(&self.header_line()?)?;
+        Ok(header.settings.get("VRAMSCOPE_RUN_DIR").map(PathBuf::from))
+    }
+
+    /// Whether its process lives: one of that number that started at that time, or one that holds its lock (it may be in
+    /// another pid namespace). From a `false` on, this file has the lock until it is dropped.
     pub fn alive(&self) -> Result<bool> {
         let spool = self.spool()?;
-        Ok(started(spool.pid()).is_some_and(|t| spool.start_time() == 0 || t == spool.start_time()))
+        let here = started(spool.pid()).is_some_and(|t| spool.start_time() == 0 || t == spool.start_time());
+        Ok(here || self.locked())
+    }
+
+    /// Whether another process has it locked: the one that records into it, or one that finishes its history.
+    fn locked(&self) -> bool {
+        let lock = |how| rustix::fs::fcntl_lock(&self.file, how);
+        let done = match lock(FlockOperation::NonBlockingLockExclusive) {
+            // Opened for reading only.
+            Err(Errno::BADF) => lock(FlockOperation::NonBlockingLockShared),
+            done => done,
+        };
+        // Where locks do not work, nobody can have one.
+        matches!(done, Err(Errno::AGAIN | Errno::ACCESS))
     }
 
     /// Finishes a history with it, in this file instead of its own.
@@ -63,12 +101,12 @@ impl SpoolFile {
 
     /// Finishes its history and removes it, if its process is dead. `status` tells how a process ended.
     pub fn finish(&self, status: impl Fn(u32) -> Option<i32>, by: &str) -> Result<Outcome> {
-        if self.words.iter().all(|w| w.load(std::sync::atomic::Ordering::Relaxed) == 0) {
+        if Spool::never_set_up(&self.words) {
             // Killed between creating the file and setting it up. Or about to: a live one is left alone.
-            let pid = pid_of_name(&self.path);
-            return match pid.filter(|p| started(*p).is_some()) {
-                Some(pid) => Ok(Outcome::Alive(pid)),
-                None => self.remove().map(|()| Outcome::Empty),
+            let pid = pid_of_name(&self.path).unwrap_or(0);
+            return match started(pid).is_some() || self.locked() {
+                true => Ok(Outcome::Alive(pid)),
+                false => self.remove().map(|()| Outcome::Empty),
             };
         }
         let pid = self.pid()?;
@@ -90,7 +128,10 @@ impl SpoolFile {
     }
 
     fn remove(&self) -> Result<()> {
-        std::fs::remove_file(&self.path).with_context(|| self.path.display().to_string())
+        match std::fs::remove_file(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).context(self.path.display().to_string()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -107,34 +148,40 @@ pub fn in_folder(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn pid_of_name(path: &Path) -> Option<u32> {
+/// Opens a spool: for writing too, which its lock wants.
+fn open(path: &Path) -> io::Result<File> {
+    // Whatever else has such a name, a pipe for one, must not hold us up.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+    open(true).or_else(|_| open(false))
+}
+
+/// The number of the process that a spool's name says.
+pub fn pid_of_name(path: &Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?;
     let rest = name.strip_prefix("spool.").or(name.strip_prefix("vramscope-spool."))?;
     rest.split('.').next()?.parse().ok()
 }
 
-/// When the process of this number started, in clock ticks since boot; `None` if it is gone or only waits to be reaped.
-fn started(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything.
-    let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
-    let state = fields.next()?;
-    if matches!(state, "Z" | "X") {
-        return None;
+/// The spool as far as it can hold anything, or all of a file that is none. (It is 52 MB long, most of it a hole.)
+fn used_words(file: &File) -> io::Result<Vec<AtomicU64>> {
+    let mut words = Vec::new();
+    read_words(file, Spool::HEAD_WORDS, &mut words)?;
+    if let Ok(used) = Spool::used_words(&words) {
+        read_words(file, used.saturating_sub(words.len()), &mut words)?;
     }
-    fields.nth(18)?.parse().ok()
+    Ok(words)
 }
 
-fn read_words(path: &Path) -> io::Result<Vec<AtomicU64>> {
-    let mut file = File::open(path)?;
-    let bytes = file.metadata()?.len();
-    let mut words = Vec::with_capacity((bytes / 8) as usize);
-    let mut buffer = vec![0u8; 1 << 20];
+/// Adds at most so many words of a file.
+fn read_words(file: &File, most: usize, words: &mut Vec<AtomicU64>) -> io::Result<()> {
+    let mut file = file.take(most as u64 * 8);
+    let mut buffer = vec![0u8; (most * 8).min(1 << 20)];
     let mut kept = 0;
     loop {
         let n = file.read(&mut buffer[kept..])?;
         if n == 0 {
-            return Ok(words);
+            return Ok(());
         }
         let whole = (kept + n) / 8 * 8;
         for word in buffer[..whole].chunks_exact(8) {
@@ -150,7 +197,7 @@ pub(crate) mod tests {
     use super::*;
     use vramscope_core::event::{Event, EventKind, Memory};
     use vramscope_core::record::{ClockKind, Setup};
-    use vramscope_core::trace::{FORMAT, Header, VERSION};
+    use vramscope_core::trace::{FORMAT, VERSION};
 
     /// No process has such a number.
     pub(crate) const DEAD: u32 = 999_999_999;
@@ -177,6 +224,7 @@ pub(crate) mod tests {
             version: VERSION,
             pid,
             spool: path.display().to_string(),
+            settings: [("VRAMSCOPE_RUN_DIR".to_string(), folder.display().to_string())].into(),
             ..Header::default()
         };
         spool.set_header(&header);
@@ -224,16 +272,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn processes_live_or_not() {
-        assert!(started(std::process::id()).is_some_and(|t| t > 0));
-        assert_eq!(started(u32::MAX), None);
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        assert_eq!(started(child.id()), None, "one that waits to be reaped is dead");
-        child.wait().unwrap();
-    }
-
-    #[test]
     fn spools_are_known_by_name() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["spool.12.0", "vramscope-spool.13.99", "spool.x.1", "other", "libvramscope.so"] {
@@ -245,15 +283,61 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn words_are_read_whole() {
+    fn only_the_used_rings_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, _) = unwritten(folder.path(), DEAD);
+        let whole = SpoolFile::read(&path).unwrap();
+        assert_eq!(whole.words.len(), Spool::size_in_words(2, 64));
+        // As the library makes it: much longer, with a hole.
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 40).unwrap();
+        let spool = SpoolFile::read(&path).unwrap();
+        assert_eq!(spool.words.len(), whole.words.len());
+        assert!(matches!(spool.finish(|_| None, "recover").unwrap(), Outcome::Finished(r) if r.events_added == 5));
+        // One that was cut is said.
+        let (path, _) = unwritten(folder.path(), DEAD);
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(Spool::HEAD_WORDS as u64 * 8).unwrap();
+        let e = SpoolFile::read(&path).unwrap().finish(|_| None, "recover").unwrap_err();
+        assert!(format!("{e:#}").contains("the spool is cut"), "{e:#}");
+    }
+
+    #[test]
+    fn words_are_read_in_pieces() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("spool.1.1");
         let bytes: Vec<u8> = (0..(3u32 << 18) + 1).flat_map(u32::to_le_bytes).collect();
         std::fs::write(&path, &bytes).unwrap();
-        let words = read_words(&path).unwrap();
+        let file = File::open(&path).unwrap();
+        let mut words = Vec::new();
+        read_words(&file, 1000, &mut words).unwrap();
+        assert_eq!(words.len(), 1000);
+        read_words(&file, bytes.len(), &mut words).unwrap();
         assert_eq!(words.len(), bytes.len() / 8);
         let last = words.len() as u64 - 1;
         assert_eq!(words[last as usize].load(std::sync::atomic::Ordering::Relaxed), (2 * last) | (2 * last + 1) << 32);
+    }
+
+    #[test]
+    fn a_locked_spool_is_in_use_although_no_such_process_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, trace) = unwritten(folder.path(), DEAD);
+        // A lock does not hold off its own process: another one takes it.
+        let script = "import fcntl,sys\nf=open(sys.argv[1],'r+b')\nfcntl.lockf(f,fcntl.LOCK_EX)\nprint('locked',flush=True)\nsys.stdin.read()";
+        let child = std::process::Command::new("python3")
+            .args(["-c", script])
+            .arg(&path)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn();
+        // check.sh needs python3 too.
+        let Ok(mut child) = child else { return };
+        let mut said = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        assert!(matches!(SpoolFile::read(&path).unwrap().finish(|_| None, "x").unwrap(), Outcome::Alive(DEAD)));
+        assert!(path.exists() && !trace.exists());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert!(matches!(SpoolFile::read(&path).unwrap().finish(|_| None, "x").unwrap(), Outcome::Finished(_)));
+        assert!(!path.exists());
     }
 
     #[test]

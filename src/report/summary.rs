@@ -43,22 +43,14 @@ fn saved(history: &History) -> String {
         return "nothing: no driver call was avoided".to_string();
     }
     let avoided = work.avoided(&history.sizes);
-    let calls = format!("{} and {}", plural(hits, "allocation"), plural(kept, "free"));
+    let (allocations, frees) = (plural(hits, "allocation"), plural(kept, "free"));
     match (avoided.allocations, avoided.frees) {
-        (Some(a), Some(f)) => format!("about {} of driver calls ({calls})", time(a + f)),
-        (Some(a), None) => format!(
-            "about {} for {}; {} avoided, none was timed",
-            time(a),
-            plural(hits, "allocation"),
-            plural(kept, "free")
-        ),
-        (None, Some(f)) => format!(
-            "about {} for {}; {} avoided, none was timed",
-            time(f),
-            plural(kept, "free"),
-            plural(hits, "allocation")
-        ),
-        (None, None) => format!("{calls} avoided; how long is not known, no driver call was timed"),
+        (Some(a), Some(f)) if kept > 0 => format!("about {} for {allocations} and {frees}", time(a + f)),
+        // What was not timed is not spoken of: it is saved on top.
+        (Some(a), _) if hits > 0 => format!("about {} for {allocations}", time(a)),
+        (_, Some(f)) if kept > 0 => format!("about {} for {frees}", time(f)),
+        _ if hits > 0 => format!("not known for {allocations}: no driver call was timed"),
+        _ => format!("not known for {frees}: no driver call was timed"),
     }
 }
 
@@ -113,12 +105,21 @@ mod tests {
             "\
 vramscope: peak         829 MiB active at 33.0 ms, 829 MiB reserved at 31.0 ms
 vramscope: allocations  215, 200 (93.0 %) served by the pool without the driver; 1 failed
-vramscope: time saved   about 13.4 ms for 200 allocations; 202 frees avoided, none was timed
+vramscope: time saved   about 13.4 ms for 200 allocations
 vramscope: never freed  801 MiB in 13 allocations, and 16.0 MiB of host memory in 1
 vramscope: sync         auto: 202 device barriers, 0 host waits
 vramscope: history      /job/vramscope-train-4242.jsonl
 "
         );
+    }
+
+    #[test]
+    fn what_was_not_timed_is_not_spoken_of() {
+        let mut s = Script::new();
+        let id = s.direct(Memory::Device, 3 * MIB, 0, 0);
+        s.free(id, FreeHow::Cached);
+        let text = text(&s.history());
+        assert!(text.contains("time saved   not known for 1 free: no driver call was timed\n"), "{text}");
     }
 
     #[test]

@@ -49,12 +49,13 @@ impl Clock {
         clock
     }
 
-    /// Both clocks, read together. One that runs backwards is left out.
-    pub fn anchor(&mut self, raw: u64, ns: u64) {
+    /// Both clocks, read together. A pair that runs backwards is left out (`false`): the thread may have been held up between
+    /// the two readings of the one before.
+    pub fn anchor(&mut self, raw: u64, ns: u64) -> bool {
         let ns = ns.saturating_sub(self.zero_ns);
         let last = *self.knots.last().unwrap_or(&self.zero);
         if raw <= last.raw || ns < last.ns {
-            return;
+            return false;
         }
         let slope = slope(raw - last.raw, ns - last.ns);
         self.slope = slope_or(raw - self.zero.raw, ns, slope);
@@ -62,6 +63,7 @@ impl Clock {
             self.knots.remove(0);
         }
         self.knots.push(Knot { raw, ns, slope });
+        true
     }
 
     /// Nanoseconds since time zero.

@@ -193,7 +193,7 @@ fn survey(path: &Path) -> io::Result<Held> {
         }
     }
     if reader.meets_another() {
-        let what = format!("{}: another history follows in the same file; take them apart first", path.display());
+        let what = "another history follows in the same file; take them apart first";
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     if held.footer.is_none() {

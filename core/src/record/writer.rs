@@ -151,8 +151,10 @@ impl<'a, O: Output> Writer<'a, O> {
     }
 
     fn anchor(&mut self, raw: u64, ns: u64) {
-        self.clock.anchor(raw, ns);
-        self.drain.spool().set_anchor(raw, ns);
+        // Only what the clock goes by: recover must place events where this writer would have.
+        if self.clock.anchor(raw, ns) {
+            self.drain.spool().set_anchor(raw, ns);
+        }
     }
 
     /// Adds a message of the writer's own. It is written with the next round.

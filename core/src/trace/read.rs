@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::parse::Parser;
-use super::source::{More, Source};
+use super::source::{MAGIC, More, Source};
 use super::{FORMAT, Header, Line, VERSION};
 
 /// No line is longer. (A stack of 1,000 frames takes 30 KiB.)
@@ -272,9 +272,11 @@ impl File {
             }
             Some(Ok(Line::Header(h))) if h.format == FORMAT => Err(error(ReadErrorKind::Newer(h.version))),
             None => Err(error(ReadErrorKind::Empty)),
-            // A header that is cut is a history cut before its first line, not some other file.
+            // A header or a frame that is cut is a history cut before its first line, not some other file.
             Some(Err(_))
-                if file.source.is_compressed() || (file.text.starts_with(b"{\"kind\":\"header\"") && file.ended) =>
+                if file.source.is_compressed()
+                    || file.ended
+                        && (file.text.starts_with(b"{\"kind\":\"header\"") || MAGIC.starts_with(&file.text)) =>
             {
                 Err(error(ReadErrorKind::Empty))
             }

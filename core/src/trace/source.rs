@@ -7,7 +7,8 @@ use std::path::Path;
 use memchr::memmem;
 use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 
-const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// How a zstd frame begins.
+pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const CHUNK: usize = 128 << 10;
 
 /// What a read came to.

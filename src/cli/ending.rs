@@ -1,0 +1,114 @@
+//! What `run` says when its program has ended: six lines for each process, or why there are none.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use super::harvest::{Finished, Harvest};
+use super::{program, run, say};
+use crate::report::{History, summary, text};
+
+/// Processes summed up in six lines each: those that did most. Of more, one line for all.
+const SUMMED_UP: usize = 10;
+
+/// Says it.
+pub fn say(harvest: &Harvest, program: &Path, args: &run::Args) {
+    let (told, rest) = choose(&harvest.histories);
+    let several = told.len() > 1;
+    for one in &told {
+        match History::read(&one.path) {
+            Ok(history) => sum_up(&history, several),
+            Err(e) => say::line(&format!("{e:#}")),
+        }
+    }
+    if let Some(line) = others(&rest) {
+        say::line(&line);
+    }
+    for stream in &harvest.streams {
+        say::line(&format!("the history went to {}", stream.display()));
+    }
+    for message in &harvest.messages {
+        say::line(message);
+    }
+    if told.is_empty() && harvest.streams.is_empty() && harvest.messages.is_empty() {
+        say::line(&nothing(harvest.processes, program, args));
+    }
+}
+
+/// The histories to be told, in the order of their processes, and the rest.
+fn choose(all: &[Finished]) -> (Vec<&Finished>, Vec<&Finished>) {
+    let mut some: Vec<&Finished> = all.iter().filter(|h| h.events > 0).collect();
+    some.sort_by_key(|h| std::cmp::Reverse(h.events));
+    let rest = some.split_off(some.len().min(SUMMED_UP));
+    some.sort_by_key(|h| h.pid);
+    (some, rest)
+}
+
+fn others(rest: &[&Finished]) -> Option<String> {
+    let folder = rest.first()?.path.parent();
+    let what = text::plural(rest.len() as u64, "more history").replace("historys", "histories");
+    Some(match folder.filter(|f| rest.iter().all(|h| h.path.parent() == Some(f))) {
+        Some(folder) => format!("and {what}, of processes that did less, in {}", folder.display()),
+        None => format!("and {what}, of processes that did less, {} for one", rest[0].path.display()),
+    })
+}
+
+fn sum_up(history: &History, several: bool) {
+    if several {
+        say::line(&format!("---- {} (process {})", text::clean(history.program()), history.header.pid));
+    }
+    say::raw(summary::text(history).as_bytes());
+    // What it lacks.
+    if let Some(damage) = &history.damage {
+        say::line(damage);
+    }
+    let footer = history.footer.as_ref();
+    let lost = footer.map_or(0, |f| f.lost);
+    if lost > 0 {
+        say::line(&format!("{} lost: the numbers above may be off by them", text::plural(lost, "event")));
+    }
+    if footer.is_some_and(|f| f.end == "stopped") {
+        let why = history.notes.last().map_or("see the report", |n| n.message.as_str());
+        say::line(&format!("recording ended early: {}", text::clean(why)));
+    }
+}
+
+/// Why there is no history.
+fn nothing(processes: usize, program: &Path, args: &run::Args) -> String {
+    let why = if args.flags.get("VRAMSCOPE").is_some()
+        || std::env::var_os("VRAMSCOPE").is_some_and(|v| v == "off" || v == "0")
+    {
+        "vramscope was off (VRAMSCOPE=off)".to_string()
+    } else if args.flags.get("VRAMSCOPE_TRACE").map(OsString::as_os_str) == Some(OsStr::new("off")) {
+        "--trace off".to_string()
+    } else if processes > 0 {
+        "no GPU memory was asked for".to_string()
+    } else if let Some(why) = program::closed(program) {
+        why
+    } else {
+        "no CUDA call seen (processes of another user, or without LD_PRELOAD in their environment, cannot be seen)"
+            .to_string()
+    };
+    format!("nothing was recorded: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_are_told_and_the_rest_is_one_line() {
+        let one = |pid: u32, events: u64| Finished { path: format!("/t/{pid}.jsonl").into(), pid, events };
+        let mut all: Vec<Finished> = (1..=12).map(|pid| one(pid, 100 - u64::from(pid))).collect();
+        all.push(one(13, 0));
+        all.push(one(14, 1000));
+        all.reverse();
+        let (told, rest) = choose(&all);
+        let pids: Vec<u32> = told.iter().map(|h| h.pid).collect();
+        assert_eq!(pids, [1, 2, 3, 4, 5, 6, 7, 8, 9, 14]);
+        assert_eq!(others(&rest).unwrap(), "and 3 more histories, of processes that did less, in /t");
+        let elsewhere = Finished { path: "/u/1.jsonl".into(), pid: 1, events: 1 };
+        assert!(others(&[rest[0], &elsewhere]).unwrap().ends_with("10.jsonl for one"));
+        assert_eq!(others(&rest[..1]).unwrap(), "and 1 more history, of processes that did less, in /t");
+        assert_eq!(others(&[]), None);
+    }
+}
