@@ -234,7 +234,7 @@ do_loop() {
 do_spin() {
     row=220
     local w
-    for w in pinned device first_stream; do compare_row "spin-$w" "spin: cudaMalloc, $w" "$modes" native "$bin/spin" "$w"; done
+    for w in pinned device first_stream beside_free; do compare_row "spin-$w" "spin: $w" "$modes" native "$bin/spin" "$w"; done
 }
 do_lazy() {
     row=240

@@ -4,7 +4,6 @@ mod jit;
 mod nested;
 mod shape;
 mod signal;
-mod speed;
 mod unload;
 
 use std::ffi::{CStr, CString, c_int, c_long, c_void};
