@@ -1,6 +1,6 @@
 //! What `run` says when its program has ended: six lines for each process, or why there are none.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::Path;
 
 use super::harvest::{Finished, Harvest};
@@ -74,16 +74,19 @@ fn sum_up(history: &History, several: bool) {
 
 /// Why there is no history.
 fn nothing(processes: usize, program: &Path, args: &run::Args) -> String {
+    let value = |name: &str| args.flags.get(name).cloned().or_else(|| std::env::var_os(name));
     let why = if args.flags.get("VRAMSCOPE").is_some()
         || std::env::var_os("VRAMSCOPE").is_some_and(|v| v == "off" || v == "0")
     {
         "vramscope was off (VRAMSCOPE=off)".to_string()
-    } else if args.flags.get("VRAMSCOPE_TRACE").map(OsString::as_os_str) == Some(OsStr::new("off")) {
-        "--trace off".to_string()
+    } else if value("VRAMSCOPE_TRACE").as_deref() == Some(OsStr::new("off")) {
+        "no history was wanted (--trace off, VRAMSCOPE_TRACE=off)".to_string()
     } else if processes > 0 {
         "no GPU memory was asked for".to_string()
     } else if let Some(why) = program::closed(program) {
         why
+    } else if let Some(only) = value("VRAMSCOPE_ONLY") {
+        format!("no CUDA call seen of a program named in {} (--only)", only.to_string_lossy())
     } else {
         "no CUDA call seen (processes of another user, or without LD_PRELOAD in their environment, cannot be seen)"
             .to_string()

@@ -98,7 +98,11 @@ fn trace(path: &Path) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         let done = recover_trace(path, None, "recover").with_context(|| path.display().to_string())?;
-        let gone = if done.was_whole { "" } else { " (its spool is gone: what was not yet written is lost)" };
+        let gone = if done.was_whole || done.footer.end == "exit" {
+            ""
+        } else {
+            " (its spool is gone: what was not yet written is lost)"
+        };
         say::print(&format!("{}{gone}\n", finished(&done)))?;
         return Ok(ExitCode::SUCCESS);
     };
@@ -106,6 +110,7 @@ fn trace(path: &Path) -> Result<ExitCode> {
         say::print(&format!("{}: {}\n", path.display(), launchers(launcher)))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let folder = spool.path().parent().filter(|f| run_dir::launcher(f).is_some()).map(Path::to_path_buf);
     let outcome = match spool.alive()? {
         true => Outcome::Alive(spool.pid()?),
         // The history may have been moved since.
@@ -114,6 +119,9 @@ fn trace(path: &Path) -> Result<ExitCode> {
         }
         false => spool.finish(|_| None, "recover")?,
     };
+    if let Some(folder) = folder {
+        remove_run_dir(&folder);
+    }
     say::print(&format!("{}\n", told(path, &outcome)))?;
     Ok(ExitCode::SUCCESS)
 }

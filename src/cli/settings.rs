@@ -60,7 +60,7 @@ pub const SETTINGS: &[Setting] = &[
         flag: "pool",
         values: Values::OneOf(&[
             ("auto", "plain allocations come from the pool, stream-ordered ones are recorded"),
-            ("on", "both come from the pool"),
+            ("on", "as auto in this version: stream-ordered ones are still only recorded"),
             ("off", "record only"),
         ]),
         default: "auto",
@@ -72,8 +72,8 @@ pub const SETTINGS: &[Setting] = &[
         values: Values::OneOf(&[
             ("off", "none"),
             ("native", "C, C++ and Rust frames"),
-            ("python", "Python frames"),
-            ("all", "both"),
+            ("python", "Python frames: none in this version"),
+            ("all", "both: native ones in this version"),
         ]),
         default: "all",
         help: "Which call stacks are recorded",
@@ -107,7 +107,7 @@ pub const SETTINGS: &[Setting] = &[
         variable: "VRAMSCOPE_POISON",
         flag: "poison",
         values: Values::Bit,
-        default: "0",
+        default: "off",
         help: "Fill freed and fresh blocks with a pattern, to find use of stale memory",
     },
     Setting {
@@ -200,8 +200,8 @@ impl Setting {
                 Size::Bytes(n) => n.to_string(),
                 Size::Percent(n) => format!("{n}%"),
             }),
-            Values::Bit if text == "0" || text == "1" => Ok(text.to_string()),
-            Values::Bit => Err(format!("'{text}' is not one of 0, 1")),
+            Values::Bit if matches!(text, "0" | "1" | "on" | "off") => Ok(text.to_string()),
+            Values::Bit => Err(format!("'{text}' is not one of on, off (or 1, 0)")),
             Values::Switch(word) if text == word => Ok(text.to_string()),
             Values::Switch(word) => Err(format!("'{text}' is not {word}")),
             Values::Names if text.split(',').all(|n| n.trim().is_empty()) => Err("no program name given".to_string()),
@@ -225,7 +225,7 @@ impl Setting {
             Values::Switch(_) => arg.action(ArgAction::SetTrue),
             Values::Bit => arg
                 .value_parser(parser)
-                .value_name("0|1")
+                .value_name("on|off")
                 .num_args(0..=1)
                 .require_equals(true)
                 .default_missing_value("1"),
@@ -302,7 +302,7 @@ mod tests {
     fn a_wrong_value_is_told_what_is_allowed() {
         let get = |v: &str| SETTINGS.iter().find(|s| s.variable == v).unwrap();
         assert_eq!(get("VRAMSCOPE_POOL").check("maybe").unwrap_err(), "'maybe' is not one of auto, on, off");
-        assert_eq!(get("VRAMSCOPE_POISON").check("yes").unwrap_err(), "'yes' is not one of 0, 1");
+        assert_eq!(get("VRAMSCOPE_POISON").check("yes").unwrap_err(), "'yes' is not one of on, off (or 1, 0)");
         assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("1GiB").unwrap(), "1073741824");
         assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("10%").unwrap(), "10%");
         assert!(get("VRAMSCOPE_ONLY").check(" ,").is_err());

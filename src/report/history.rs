@@ -40,6 +40,8 @@ pub struct History {
     pub notes: Vec<Note>,
     /// The last line, if the history was finished.
     pub footer: Option<Footer>,
+    /// The program's exit handlers ran: every event was written, whether or not anybody wrote the last line.
+    pub exited: bool,
     /// What could not be read, with file and line.
     pub damage: Option<String>,
     /// Events read.
@@ -103,6 +105,7 @@ impl History {
     }
 
     fn play(&mut self, thread: u32, e: &Event) {
+        self.exited |= e.kind == EventKind::Exit;
         self.events += 1;
         self.end = self.end.max(e.time);
         self.errors.play(e, &self.state);

@@ -114,6 +114,7 @@ fn head(page: &mut Page, history: &History) {
         page.row("settings", &clean(&settings.join(" ")));
     }
     let ended = match &history.footer {
+        None if history.exited => "the program ended in good order".to_string(),
         None => "not finished".to_string(),
         Some(f) => {
             let end = match f.end.as_str() {
