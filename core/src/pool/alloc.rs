@@ -109,7 +109,7 @@ impl Pool {
     }
 
     /// Notes an allocation that the caller had from the driver itself, so that one table answers for all. Gives back what
-    /// the table held at the address: freed behind our back. A context beyond [`MAX_CONTEXTS`] is not tracked.
+    /// the table held at the address: freed behind our back. A context beyond [`MAX_CONTEXTS`](super::MAX_CONTEXTS) is not tracked.
     pub fn insert_direct(&self, address: u64, context: ContextId, requested: u64, id: u64) -> Option<BlockInfo> {
         self.rare.direct.fetch_add(1, Relaxed);
         self.insert(address, context, requested, requested, id, 0, flag::DIRECT)

@@ -1,7 +1,7 @@
 //! The recorder: the one door from the hooks to the history.
 //!
 //! A hook writes an event into its thread's ring ([`Producer`]) and returns. The rings lie in the [`Spool`], memory that
-//! outlives the process. A writer thread ([`Writer`]) turns rings into lines. When the process was killed, [`recover`]
+//! outlives the process. A writer thread ([`Writer`]) turns rings into lines. When the process was killed, [`recover()`]
 //! writes the lines that the writer no longer could. What the spool promises: no event whose push returned is lost.
 //!
 //! All of it works on borrowed slices of atomics, so nothing here maps memory, starts a thread or reads a clock.
