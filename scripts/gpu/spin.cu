@@ -2,8 +2,8 @@
 // A kernel spins until that happens and gives up after five seconds, which would show. One way a process:
 //   pinned        the host sets the flag, in pinned memory
 //   device        a memset on a second stream sets it; nothing the host can see is held
-//   beside_free   a cudaFree of a second thread waits for the kernel; a third thread's work on another stream ends first and
-//                 sets the flag. Natively a free holds up nobody but its caller. Not promised in mode device.
+//   beside_free   a cudaFree of a second thread waits for the kernel; a third thread's work on another stream would end first
+//                 and set the flag. Natively it is late: a waiting free blocks the other threads' launches too.
 //   first_stream  the spinning kernel is on the legacy stream, the first stream of the process is created beside it
 #include "show.h"
 

@@ -13,6 +13,7 @@ mod cuda;
 mod doctor;
 mod door;
 mod driver;
+mod entry;
 mod exit;
 mod hook;
 mod hooks;

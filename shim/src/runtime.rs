@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use vramscope_core::api::Api;
 
 use crate::cuda::{IpcHandle, Ptr, Size, Uint};
-use crate::hooks::{entry, fits};
+use crate::entry::{entry, fits};
 use crate::thread;
 use crate::unwind::module;
 use crate::{real, state};

@@ -80,7 +80,8 @@ pub fn fence(id: ContextId) -> Fence {
         }
     }
     let Some(event) = event(slot) else { return refused() };
-    // Where the host waits, it waits alone, as the native free does: a barrier would hold up other threads' work too.
+    // Where the host waits, it waits alone. (The native free blocks the other threads' launches and allocations as well, and
+    // a barrier would put their work on the GPU behind.)
     let ordered = if host { driver::record(slot.handle(), event) } else { driver::barrier(slot.handle(), event) };
     if ordered != SUCCESS {
         // An asynchronous error, a call from a host function, a capture without our knowledge: the real free says what.

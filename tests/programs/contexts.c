@@ -202,7 +202,7 @@ static void case_racing(void) {
     MUST(cuCtxDestroy(ctx));
     cuCtxPopCurrent(&popped);
     primary(0);
-    REQUIRE(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE || i > 0); /* the address may be somebody's by now */
+    /* p is not freed again here: the address may be a block that another thread is just being given. */
   }
   stop = 1;
   for (int i = 0; i < 2; ++i) pthread_join(t[i], NULL);
