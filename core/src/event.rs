@@ -95,6 +95,8 @@ pub enum Source {
     Hoarder = 4,
     /// The driver, because the request is a quarter of the device or more.
     Large = 5,
+    /// The driver, because the device runs low: what is not rounded to a size class costs nothing more than natively.
+    LowMemory = 6,
 }
 
 /// Why idle memory was given back.
@@ -255,7 +257,7 @@ numbered!(Memory {
 });
 numbered!(Source {
     Driver = 0 => "driver", Hit = 1 => "hit", Miss = 2 => "miss", Capture = 3 => "capture", Hoarder = 4 => "hoarder",
-    Large = 5 => "large",
+    Large = 5 => "large", LowMemory = 6 => "low_memory",
 });
 numbered!(TrimWhy {
     MaxCached = 1 => "max_cached", LowMemory = 2 => "low_memory", OutOfMemory = 3 => "out_of_memory", Asked = 4 => "asked",

@@ -197,7 +197,7 @@ fn level() {
         Some("off" | "0") => message::set_level(Level::Off),
         Some("info" | "1") => message::set_level(Level::Info),
         Some("debug" | "2") => message::set_level(Level::Debug),
-        Some(v) => wrong("VRAMSCOPE_LOG", v, "off, error, info, debug, doctor", "error"),
+        Some(v) => wrong("VRAMSCOPE_LOG", v, "off, error, info, debug", "error"),
     }
 }
 

@@ -69,6 +69,7 @@ pub fn section(page: &mut Page, history: &History) {
             (Layer::Direct, Source::Capture) => "direct: capture",
             (Layer::Direct, Source::Hoarder) => "direct: own cache",
             (Layer::Direct, Source::Large) => "direct: large",
+            (Layer::Direct, Source::LowMemory) => "direct: low memory",
             (layer, _) => layer.name(),
         };
         page.line(&format!(

@@ -14,7 +14,7 @@ use super::text::{bytes, percent, plural, time};
 #[derive(Clone, Debug, Default)]
 pub struct PoolWork {
     /// Allocations by [`Source`].
-    pub served: [u64; 6],
+    pub served: [u64; 7],
     /// Frees by [`FreeHow`].
     pub freed: [u64; 4],
     /// Nanoseconds of barriers and waits in frees that the pool kept.
@@ -38,7 +38,9 @@ impl PoolWork {
     pub fn play(&mut self, e: &Event) {
         match e.kind {
             EventKind::Alloc if e.memory.on_device() => {
-                self.served[usize::from(e.how).min(5)] += 1;
+                // What a newer library says here that this version does not know counts as the driver's.
+                let how = Some(usize::from(e.how)).filter(|h| *h < self.served.len());
+                self.served[how.unwrap_or(0)] += 1;
             }
             EventKind::Free => {
                 self.freed[usize::from(e.how).min(3)] += 1;
@@ -160,6 +162,7 @@ pub fn section(page: &mut Page, history: &History) {
         (Source::Capture, "a stream was capturing"),
         (Source::Hoarder, "the caller keeps a cache of its own"),
         (Source::Large, "a quarter of the device or more"),
+        (Source::LowMemory, "the device had little memory left"),
     ];
     for (source, why) in why {
         let n = work.served[source as usize];

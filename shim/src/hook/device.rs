@@ -76,7 +76,7 @@ fn serve(from: usize, bytes: u64) -> Answer {
     let how = match (served.how, direct) {
         (How::HitExact | How::HitNear, _) => Source::Hit,
         (How::Miss, _) => Source::Miss,
-        (How::Direct, why) => why.unwrap_or(Source::Driver),
+        (How::Direct, why) => why.unwrap_or(if exact { Source::LowMemory } else { Source::Driver }),
     };
     recorder::event(&Event {
         kind: EventKind::Alloc,
