@@ -124,7 +124,7 @@ pub enum FreeHow {
     Cached = 1,
     /// Kept by the pool, after a device barrier (the GPU waits, not the host).
     CachedDevice = 2,
-    /// Kept by the pool, after a device barrier and a host wait.
+    /// Kept by the pool, after the host waited for all work of the context.
     CachedHost = 3,
 }
 

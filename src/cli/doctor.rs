@@ -37,19 +37,27 @@ struct Check(&'static str, Verdict, String);
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let mut bad = false;
+    let mut wrong: Vec<String> = Vec::new();
     let library = preload::find(args.lib.as_deref());
     let mut checks = vec![driver(), devices()];
     checks.extend(library_checks(library.as_deref().ok(), library.as_ref().err()));
     checks.extend([memory(), clock()]);
     for Check(name, verdict, text) in &checks {
-        bad |= *verdict == Verdict::Bad;
+        if *verdict == Verdict::Bad {
+            wrong.push(text.clone());
+        }
         print_line(name, *verdict, text)?;
     }
-    if let (Some(name), Ok(library)) = (args.program.first(), &library) {
-        bad |= probe::probe(name, args, library)?;
+    if let (Some(name), Ok(library)) = (args.program.first(), &library)
+        && probe::probe(name, args, library)?
+    {
+        wrong.push(format!("{} is not seen", name.to_string_lossy()));
     }
-    Ok(ExitCode::from(u8::from(bad)))
+    say::print(&match wrong.as_slice() {
+        [] => "=> works here\n".to_string(),
+        wrong => format!("=> cannot work here: {}\n", wrong.join("; ")),
+    })?;
+    Ok(ExitCode::from(u8::from(!wrong.is_empty())))
 }
 
 /// Writes a check's line.
@@ -121,7 +129,7 @@ fn devices() -> Check {
         .filter(|n| n.strip_prefix("nvidia").is_some_and(|r| !r.is_empty() && r.bytes().all(|b| b.is_ascii_digit())))
         .collect();
     if cards.is_empty() {
-        return Check("GPUs", Verdict::Bad, "no /dev/nvidia0".to_string());
+        return Check("GPUs", Verdict::Bad, "no GPU here: no /dev/nvidia0, nor one of another number".to_string());
     }
     let closed: Vec<&String> = cards
         .iter()

@@ -80,7 +80,10 @@ fn nothing(processes: usize, program: &Path, args: &run::Args) -> String {
     {
         "vramscope was off (VRAMSCOPE=off)".to_string()
     } else if value("VRAMSCOPE_TRACE").as_deref() == Some(OsStr::new("off")) {
-        "no history was wanted (--trace off, VRAMSCOPE_TRACE=off)".to_string()
+        let flag = args.flags.get("VRAMSCOPE_TRACE").is_some();
+        let by = if flag { "--trace off" } else { "VRAMSCOPE_TRACE=off" };
+        let pool = value("VRAMSCOPE_POOL").as_deref() != Some(OsStr::new("off")) && program::closed(program).is_none();
+        return format!("no history was kept ({by}){}", if pool { "; the pool works without one" } else { "" });
     } else if processes > 0 {
         "no GPU memory was asked for".to_string()
     } else if let Some(why) = program::closed(program) {

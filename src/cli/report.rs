@@ -18,10 +18,10 @@ pub struct Args {
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
     /// Entries of each list
-    #[arg(long, default_value_t = 10, value_name = "N")]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = |t: &str| number(t, "--top"))]
     pub top: usize,
     /// Frames of each call stack
-    #[arg(long, default_value_t = 6, value_name = "N")]
+    #[arg(long, default_value_t = 6, value_name = "N", value_parser = |t: &str| number(t, "--frames"))]
     pub frames: usize,
     /// Folder with the programs and libraries that ran, or their debug files; may be given several times
     #[arg(long, value_name = "DIR")]
@@ -29,6 +29,10 @@ pub struct Args {
     /// When to colour
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     pub color: Color,
+}
+
+fn number(text: &str, flag: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("{flag} wants a number"))
 }
 
 /// When to colour.
@@ -62,6 +66,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         if !folder.is_dir() {
             anyhow::bail!("{}: --symbols wants a folder", folder.display());
         }
+    }
+    if args.trace.is_dir() {
+        anyhow::bail!("{} is a folder: give a history file", args.trace.display());
     }
     let history = read(&args.trace)?;
     if let Some(damage) = &history.damage {
@@ -104,10 +111,15 @@ pub fn read(path: &Path) -> Result<History> {
     match with_spool(path, &spool) {
         Ok(mut whole) => {
             let more = whole.events.saturating_sub(history.events);
-            say::line(&format!(
-                "this history was never finished: {more} events come from {} (vramscope recover finishes it)",
-                history.header.spool
-            ));
+            say::line(&match more {
+                0 => "this history was never finished (nothing is missing; vramscope recover adds the closing line)"
+                    .to_string(),
+                _ => format!(
+                    "this history was never finished: {} from {} (vramscope recover finishes it)",
+                    if more == 1 { "1 event comes".to_string() } else { format!("{more} events come") },
+                    history.header.spool
+                ),
+            });
             whole.path = path.to_path_buf();
             Ok(whole)
         }

@@ -31,6 +31,11 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let Some(name) = args.program.first() else { return Ok(ExitCode::from(2)) };
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if let Some(wrong) = misread(&words, &args.program, std::env::var_os("PATH").as_deref()) {
+        say::line(&wrong);
+        return Ok(ExitCode::from(2));
+    }
     let library = preload::find(args.lib.as_deref())?;
     let program = match program::find(name, std::env::var_os("PATH").as_deref()) {
         Ok(path) => path,
@@ -55,6 +60,32 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         ending::say(&harvest, &program, args);
     }
     Ok(child::end_like(status))
+}
+
+/// Why the program's words (the last of all) cannot be meant as a program: a flag that is not ours, or a flag's value.
+fn misread(words: &[OsString], program: &[OsString], path: Option<&OsStr>) -> Option<String> {
+    let name = program.first()?;
+    let before = words.len().checked_sub(program.len() + 1).and_then(|i| words.get(i)).map(OsString::as_os_str);
+    if before == Some(OsStr::new("--")) {
+        return None;
+    }
+    let shown = name.to_string_lossy();
+    if shown.starts_with('-') {
+        let flag = shown.split('=').next().unwrap_or_default();
+        return Some(format!(
+            "{flag} is no flag of vramscope run (vramscope run --help shows them); a program whose name begins with - goes after --"
+        ));
+    }
+    if program::find(name, path).is_ok() {
+        return None;
+    }
+    if before == Some(OsStr::new("--poison")) && matches!(shown.as_ref(), "on" | "off" | "0" | "1") {
+        return Some(format!("write --poison={shown}"));
+    }
+    program[1..].iter().any(|w| w == "--").then(|| {
+        let after = before.map_or(String::new(), |b| format!(" after {}", b.to_string_lossy()));
+        format!("'{shown}'{after} is neither a flag nor a program, and the program comes after --")
+    })
 }
 
 /// Where the history goes: absolute, because the program may change its folder; a folder gets the default name. Where
@@ -140,6 +171,24 @@ mod tests {
         assert!(given(&folder.path().join("%r/a.jsonl")).is_ok());
         let e = given(&folder.path().join("none/a.jsonl")).unwrap_err().to_string();
         assert!(e.contains("none: no such folder"), "{e}");
+    }
+
+    #[test]
+    fn a_flag_that_is_not_ours_is_no_program() {
+        // As clap hands on the words: from the first that is no flag of ours.
+        let said = |before: &str, program: &str| {
+            let words = |t: &str| t.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+            let all = words(&format!("vramscope run {before} {program}"));
+            misread(&all, &words(program), Some(OsStr::new("/bin:/usr/bin")))
+        };
+        assert!(said("", "--bogus -- ./x").unwrap().starts_with("--bogus is no flag of vramscope run ("));
+        assert!(said("", "--bogus=1 ./x").unwrap().starts_with("--bogus is no flag"));
+        assert_eq!(said("--", "--bogus"), None);
+        assert_eq!(said("--poison", "off -- ./x").unwrap(), "write --poison=off");
+        assert!(said("--max-cached 10", "% -- x").unwrap().contains("'%' after 10 is neither"));
+        assert_eq!(said("", "true -- x"), None);
+        assert_eq!(said("--", "nothing-of-this-name -- x"), None);
+        assert_eq!(said("", "nothing-of-this-name x"), None);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::ffi::OsString;
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use crate::report::text::plural;
+
 /// What a setting allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
@@ -123,8 +125,8 @@ pub const SETTINGS: &[Setting] = &[
         values: Values::OneOf(&[
             ("off", "nothing"),
             ("error", "what went wrong"),
-            ("info", "also what was decided"),
-            ("debug", "everything"),
+            ("info", "also notices"),
+            ("debug", "also every hook found"),
         ]),
         default: "error",
         help: "What the library says on stderr",
@@ -196,10 +198,19 @@ impl Setting {
                 let words: Vec<_> = words.iter().map(|(w, _)| *w).collect();
                 Err(format!("'{text}' is not one of {}", words.join(", ")))
             }
-            Values::Size { percent } => parse_size(text, percent).map(|s| match s {
-                Size::Bytes(n) => n.to_string(),
-                Size::Percent(n) => format!("{n}%"),
-            }),
+            Values::Size { percent } => match parse_size(text, percent)? {
+                // A number that was meant otherwise: nobody wants a limit of ten bytes.
+                Size::Bytes(n @ 1..0x10_0000) if text.trim().bytes().all(|b| b.is_ascii_digit()) => {
+                    let bytes = plural(n, "byte");
+                    Err(match percent {
+                        true if n <= 100 => format!("'{text}' is {bytes}; write {n}% or {n}MiB (0 keeps nothing)"),
+                        true => format!("'{text}' is {bytes}; write {n}MiB or {n}KiB (0 keeps nothing)"),
+                        false => format!("'{text}' is {bytes}; write {n}MiB or {n}KiB (0: no limit)"),
+                    })
+                }
+                Size::Bytes(n) => Ok(n.to_string()),
+                Size::Percent(n) => Ok(format!("{n}%")),
+            },
             Values::Bit if matches!(text, "0" | "1" | "on" | "off") => Ok(text.to_string()),
             Values::Bit => Err(format!("'{text}' is not one of on, off (or 1, 0)")),
             Values::Switch(word) if text == word => Ok(text.to_string()),
@@ -305,6 +316,11 @@ mod tests {
         assert_eq!(get("VRAMSCOPE_POISON").check("yes").unwrap_err(), "'yes' is not one of on, off (or 1, 0)");
         assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("1GiB").unwrap(), "1073741824");
         assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("10%").unwrap(), "10%");
+        assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("0").unwrap(), "0");
+        assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("100KiB").unwrap(), "102400");
+        let bare = get("VRAMSCOPE_MAX_CACHED").check("10").unwrap_err();
+        assert_eq!(bare, "'10' is 10 bytes; write 10% or 10MiB (0 keeps nothing)");
+        assert!(get("VRAMSCOPE_MAX_TRACE").check("2").unwrap_err().contains("write 2MiB"));
         assert!(get("VRAMSCOPE_ONLY").check(" ,").is_err());
     }
 

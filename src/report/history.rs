@@ -130,6 +130,28 @@ impl History {
         self.modules.get(&number).map_or("?", |m| crate::symbols::file_name(&m.path))
     }
 
+    /// The signal of which the program died, as far as the launcher's status tells.
+    pub fn signal(&self) -> Option<i32> {
+        let status = self.footer.as_ref()?.status?;
+        (129..=192).contains(&status).then(|| status - 128)
+    }
+
+    /// Whether the program was killed; one that left by `_exit`, with a status of its own, was not.
+    pub fn killed(&self) -> bool {
+        self.signal().is_some() || self.footer.as_ref().is_some_and(|f| f.end == "killed" && f.status.is_none())
+    }
+
+    /// Whether this is the last part of a history whose first parts were dropped.
+    pub fn is_part(&self) -> bool {
+        self.header.part > 0 || self.header.events_before > 0
+    }
+
+    /// Events of all parts.
+    pub fn all_events(&self) -> u64 {
+        let all = self.header.events_before + self.events;
+        self.footer.as_ref().map_or(all, |f| f.events.max(all))
+    }
+
     /// Whether any GPU memory was asked for.
     pub fn has_events(&self) -> bool {
         self.events > 0

@@ -48,8 +48,10 @@ pub fn section(page: &mut Page, history: &History) {
             );
         }
         let ended = history.footer.as_ref().map_or("", |f| f.end.as_str());
-        if ended != "exit" {
-            text += if ended == "killed" { " (the program was killed)" } else { " so far" };
+        if history.killed() {
+            text += " (the program was killed)";
+        } else if ended != "exit" && ended != "killed" {
+            text += " so far";
         }
         page.line(&format!("  {text}"));
     }

@@ -102,7 +102,8 @@ fn head(page: &mut Page, history: &History) {
     page.line(&format!("{}  {}", page.paint.bold("PROGRAM"), command));
     let rank = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"].iter().find_map(|r| h.rank.get(*r));
     let rank = rank.map_or(String::new(), |r| format!(", rank {r}"));
-    page.row("process", &format!("{} on {}{rank}, {} after start", h.pid, clean(&h.host), time(history.end)));
+    let (host, end) = (clean(&h.host), time(history.end));
+    page.row("process", &format!("{} on {host}{rank}, last event {end} after recording began", h.pid));
     for d in history.devices.values() {
         page.row(&format!("GPU {}", d.device), &format!("{}, {} {}", clean(&d.name), bytes(d.bytes), d.uuid));
     }
@@ -113,20 +114,35 @@ fn head(page: &mut Page, history: &History) {
     if !settings.is_empty() {
         page.row("settings", &clean(&settings.join(" ")));
     }
-    let ended = match &history.footer {
+    let events = if history.is_part() {
+        let (part, all) = (count(history.events), count(history.all_events()));
+        format!("the last {part} of {all} events (--max-trace): peak, holders and sizes are of this part only")
+    } else {
+        format!("{} events", count(history.events))
+    };
+    page.row("history", &format!("{events}; {}", ended(history)));
+}
+
+/// How the program, or its recording, ended.
+fn ended(history: &History) -> String {
+    if let Some(signal) = history.signal() {
+        let name = signal_hook::low_level::signal_name(signal).map_or(String::new(), |n| format!(" ({n})"));
+        return format!("the program died of signal {signal}{name}");
+    }
+    match &history.footer {
         None if history.exited => "the program ended in good order".to_string(),
         None => "not finished".to_string(),
         Some(f) => {
             let end = match f.end.as_str() {
                 "exit" => "the program ended in good order",
+                "killed" if f.status.is_some() => "the program ended without its exit handlers",
                 "killed" => "the program was killed",
                 "stopped" => "recording ended early",
                 other => other,
             };
             f.status.map_or(end.to_string(), |s| format!("{end}, status {s}"))
         }
-    };
-    page.row("history", &format!("{} events; {ended}", count(history.events)));
+    }
 }
 
 /// Files whose names could not be read, once each.

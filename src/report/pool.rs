@@ -1,13 +1,13 @@
 //! What did the pool do: served, missed, waited, grew, gave back?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use vramscope_core::counters::{COUNT, Counters, PER_EVENT};
 use vramscope_core::event::{Event, EventKind, FreeHow, Source, TrimWhy};
 
 use super::Page;
 use super::history::History;
-use super::sizes::Sizes;
+use super::sizes::{Price, Sizes, Times};
 use super::text::{bytes, percent, plural, time};
 
 /// What the pool did, counted from events and from the counters that the library wrote.
@@ -31,6 +31,8 @@ pub struct PoolWork {
     pub exported: u64,
     counters: [u64; COUNT],
     counted: bool,
+    driver_frees: Times,
+    contexts: HashSet<u16>,
 }
 
 impl PoolWork {
@@ -46,6 +48,8 @@ impl PoolWork {
                 self.freed[usize::from(e.how).min(3)] += 1;
                 if e.how != FreeHow::Driver as u8 {
                     self.free_took += e.extra[2];
+                } else if e.extra[2] > 0 && !self.contexts.insert(e.context) {
+                    self.driver_frees.add(e.extra[2]);
                 }
             }
             EventKind::SegmentAlloc => {
@@ -101,8 +105,7 @@ impl PoolWork {
 
     /// Frees after which only the GPU waited.
     pub fn device_barriers(&self) -> u64 {
-        let events = self.freed[FreeHow::CachedDevice as usize] + self.freed[FreeHow::CachedHost as usize];
-        self.counters().map_or(0, |c| c.device_barriers).max(events)
+        self.counters().map_or(0, |c| c.device_barriers).max(self.freed[FreeHow::CachedDevice as usize])
     }
 
     /// Frees in which the host waited.
@@ -113,21 +116,40 @@ impl PoolWork {
     /// What the driver calls that the pool avoided would have taken.
     pub fn avoided(&self, sizes: &Sizes) -> Avoided {
         let c = self.counters().unwrap_or_default();
-        let mean =
-            |ns: u64, calls: u64, times: u64| (calls > 0).then(|| (ns as f64 / calls as f64 * times as f64) as u64);
+        // Where the events do not tell (an older part of the history had them): the counters' mean, if of so many calls
+        // that a slow first one does not weigh.
+        let mean = |ns: u64, calls: u64, times: u64| {
+            (calls >= 16).then(|| Price { ns: (ns as f64 / calls as f64 * times as f64) as u64, calls })
+        };
         let allocations = sizes.avoided().or_else(|| mean(c.driver_alloc_ns, c.driver_allocs, self.hits()));
-        let frees = if self.kept() == 0 { Some(0) } else { mean(c.driver_free_ns, c.driver_frees, self.kept()) };
-        Avoided { allocations, frees }
+        let by_events = || {
+            let (ns, calls) = (self.driver_frees.median()?, self.driver_frees.count());
+            Some(Price { ns: ns.saturating_mul(self.kept()), calls })
+        };
+        let frees = match self.kept() {
+            0 => Some(Price::default()),
+            kept => by_events().or_else(|| mean(c.driver_free_ns, c.driver_frees, kept)),
+        };
+        let mut timed = 0;
+        if self.hits() > 0 {
+            timed += sizes.timed().max(c.driver_allocs);
+        }
+        if self.kept() > 0 {
+            timed += self.driver_frees.count().max(c.driver_frees);
+        }
+        Avoided { allocations, frees, timed }
     }
 }
 
-/// Nanoseconds that driver calls would have taken; `None`: no such call was timed.
+/// What driver calls would have taken; `None`: too few such calls were timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avoided {
     /// For the allocations served from cached blocks.
-    pub allocations: Option<u64>,
+    pub allocations: Option<Price>,
     /// For the frees that the pool kept.
-    pub frees: Option<u64>,
+    pub frees: Option<Price>,
+    /// Driver calls timed, of the kinds that were avoided.
+    pub timed: u64,
 }
 
 /// Writes the section.
@@ -197,10 +219,10 @@ pub fn section(page: &mut Page, history: &History) {
         rows.push((
             "frees kept".into(),
             format!(
-                "{}: {}, {}, {} without need to wait",
+                "{}: {} waited for by the host, {} by the GPU only, {} without need to wait",
                 super::text::count(kept),
-                plural(work.device_barriers(), "device barrier"),
-                plural(work.host_barriers(), "host wait"),
+                super::text::count(work.host_barriers()),
+                super::text::count(work.device_barriers()),
                 super::text::count(none)
             ),
         ));
@@ -251,8 +273,8 @@ mod tests {
             requests: 10,
             hits_exact: 5,
             hits_near: 2,
-            driver_alloc_ns: 900,
-            driver_allocs: 3,
+            driver_alloc_ns: 4800,
+            driver_allocs: 16,
             failures: 1,
             ..Counters::default()
         };
@@ -282,13 +304,17 @@ mod tests {
             });
         }
         assert_eq!((work.hits(), work.allocations()), (12, 12));
-        assert_eq!(work.avoided(&Sizes { buckets: only_hits() }), Avoided { allocations: Some(3600), frees: Some(0) });
+        let price = Price { ns: 3600, calls: 16 };
+        assert_eq!(
+            work.avoided(&only_hits()),
+            Avoided { allocations: Some(price), frees: Some(Price::default()), timed: 16 }
+        );
     }
 
-    fn only_hits() -> [super::super::sizes::Bucket; 65] {
-        let mut buckets = Sizes::default().buckets;
-        buckets[9].hits = 12;
-        buckets
+    fn only_hits() -> Sizes {
+        let mut sizes = Sizes::default();
+        sizes.buckets[9].hits = 12;
+        sizes
     }
 
     #[test]
@@ -300,7 +326,8 @@ mod tests {
             extra: [0, 0, 700],
             ..Event::default()
         });
-        assert_eq!(work.avoided(&Sizes::default()), Avoided { allocations: Some(0), frees: None });
+        let avoided = Avoided { allocations: Some(Price::default()), frees: None, timed: 0 };
+        assert_eq!(work.avoided(&Sizes::default()), avoided);
         assert_eq!((work.kept(), work.device_barriers(), work.host_barriers(), work.free_took), (1, 1, 0, 700));
     }
 }

@@ -1,5 +1,7 @@
 //! How large are the allocations, and what does one of a size cost when the driver has to make it?
 
+use std::collections::HashSet;
+
 use vramscope_core::event::{Event, EventKind, Memory, Source};
 
 use super::Page;
@@ -21,16 +23,63 @@ pub struct Bucket {
     pub took: u64,
 }
 
+/// Times of driver calls. A context's first call is left out: it also pays for what the driver does once.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    took: Vec<u64>,
+}
+
+/// Fewer times than this say nothing.
+pub const ENOUGH: usize = 3;
+
+impl Times {
+    /// Times kept: more would not tell more.
+    const MOST: usize = 1 << 16;
+
+    /// One more.
+    pub fn add(&mut self, ns: u64) {
+        if self.took.len() < Times::MOST {
+            self.took.push(ns);
+        }
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.took.len() as u64
+    }
+
+    /// The one in the middle, if there are enough of them.
+    pub fn median(&self) -> Option<u64> {
+        if self.took.len() < ENOUGH {
+            return None;
+        }
+        let mut took = self.took.clone();
+        let middle = took.len() / 2;
+        Some(*took.select_nth_unstable(middle).1)
+    }
+}
+
+/// What driver calls that were avoided would have taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Price {
+    /// Nanoseconds.
+    pub ns: u64,
+    /// Timed calls from which this was told.
+    pub calls: u64,
+}
+
 /// Allocations of device memory by size: bucket n holds those above 2^(n-1) up to 2^n bytes.
 #[derive(Clone, Debug)]
 pub struct Sizes {
     /// The buckets.
     pub buckets: [Bucket; 65],
+    times: Vec<Times>,
+    contexts: HashSet<u16>,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Sizes { buckets: [Bucket::default(); 65] }
+        Sizes { buckets: [Bucket::default(); 65], times: vec![Times::default(); 65], contexts: HashSet::new() }
     }
 }
 
@@ -40,7 +89,8 @@ impl Sizes {
         if e.kind != EventKind::Alloc || !e.memory.on_device() {
             return;
         }
-        let b = &mut self.buckets[bucket(e.bytes)];
+        let i = bucket(e.bytes);
+        let b = &mut self.buckets[i];
         b.count += 1;
         b.bytes += e.bytes;
         if e.how == Source::Hit as u8 {
@@ -48,20 +98,32 @@ impl Sizes {
         } else if e.memory == Memory::Device && e.extra[2] > 0 {
             b.timed += 1;
             b.took += e.extra[2];
+            if !self.contexts.insert(e.context) {
+                self.times[i].add(e.extra[2]);
+            }
         }
     }
 
-    /// What the driver would have taken for everything that cached blocks served: each size at the mean of the nearest
-    /// size that was measured; `None` if none was.
-    pub fn avoided(&self) -> Option<u64> {
-        let timed: Vec<usize> = (0..self.buckets.len()).filter(|i| self.buckets[*i].timed > 0).collect();
-        let mut sum = 0.0;
+    /// Driver calls timed, of all sizes.
+    pub fn timed(&self) -> u64 {
+        self.buckets.iter().map(|b| b.timed).sum()
+    }
+
+    /// What the driver would have taken for everything that cached blocks served: each size at the median of the nearest
+    /// size that was measured often enough; `None` if none was.
+    pub fn avoided(&self) -> Option<Price> {
+        let medians: Vec<(usize, u64)> =
+            self.times.iter().enumerate().filter_map(|(i, t)| Some((i, t.median()?))).collect();
+        let mut price = Price::default();
+        let mut used = HashSet::new();
         for (i, b) in self.buckets.iter().enumerate().filter(|(_, b)| b.hits > 0) {
-            let nearest = timed.iter().min_by_key(|t| t.abs_diff(i))?;
-            let measured = &self.buckets[*nearest];
-            sum += b.hits as f64 * measured.took as f64 / measured.timed as f64;
+            let (nearest, median) = medians.iter().min_by_key(|(t, _)| t.abs_diff(i))?;
+            price.ns = price.ns.saturating_add(b.hits.saturating_mul(*median));
+            if used.insert(*nearest) {
+                price.calls += self.times[*nearest].count();
+            }
         }
-        Some(sum as u64)
+        Some(price)
     }
 }
 
@@ -123,18 +185,25 @@ mod tests {
     #[test]
     fn avoided_time_is_by_size() {
         let mut sizes = Sizes::default();
-        sizes.play(&alloc(1000, Source::Miss, 2_000));
-        sizes.play(&alloc(1000, Source::Miss, 4_000));
-        sizes.play(&alloc(1 << 30, Source::Driver, 500_000));
+        // The first is cold.
+        for took in [99_000, 2_000, 90_000, 3_000] {
+            sizes.play(&alloc(1000, Source::Miss, took));
+        }
+        for _ in 0..3 {
+            sizes.play(&alloc(1 << 30, Source::Driver, 500_000));
+        }
+        // Too few: the nearest size with enough of them counts.
+        sizes.play(&alloc(200 << 20, Source::Miss, 7));
         for _ in 0..10 {
             sizes.play(&alloc(900, Source::Hit, 0));
-            sizes.play(&alloc(600 << 20, Source::Hit, 0));
+            sizes.play(&alloc(200 << 20, Source::Hit, 0));
         }
-        assert_eq!(sizes.avoided(), Some(10 * 3_000 + 10 * 500_000));
-        assert_eq!(sizes.buckets[10], Bucket { count: 12, bytes: 11_000, hits: 10, timed: 2, took: 6_000 });
+        assert_eq!(sizes.avoided(), Some(Price { ns: 10 * 3_000 + 10 * 500_000, calls: 6 }));
+        assert_eq!(sizes.buckets[10], Bucket { count: 14, bytes: 13_000, hits: 10, timed: 4, took: 194_000 });
+        assert_eq!(sizes.timed(), 8);
         let mut untimed = Sizes::default();
         untimed.play(&alloc(1000, Source::Hit, 0));
         assert_eq!(untimed.avoided(), None);
-        assert_eq!(Sizes::default().avoided(), Some(0));
+        assert_eq!(Sizes::default().avoided(), Some(Price::default()));
     }
 }

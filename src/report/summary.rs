@@ -2,6 +2,7 @@
 
 use super::history::History;
 use super::leaks::unfreed;
+use super::sizes::Price;
 use super::text::{bytes, count, percent, plural, time};
 
 /// The lines of a history: names and texts.
@@ -10,7 +11,7 @@ pub fn lines(history: &History) -> Vec<(&'static str, String)> {
         ("peak", peak(history)),
         ("allocations", allocations(history)),
         ("time saved", saved(history)),
-        ("never freed", not_freed(history)),
+        (if history.killed() { "held when killed" } else { "never freed" }, not_freed(history)),
         ("sync", sync(history)),
         ("history", history.path.display().to_string()),
     ]
@@ -19,10 +20,11 @@ pub fn lines(history: &History) -> Vec<(&'static str, String)> {
 fn peak(history: &History) -> String {
     let (active, reserved) = (&history.state.peak, &history.state.reserved_peak);
     let (a, r) = (bytes(active.totals.active()), bytes(reserved.totals.reserved()));
+    let part = if history.is_part() { " (last part only)" } else { "" };
     if active.time == reserved.time || time(active.time) == time(reserved.time) {
-        return format!("{a} active, {r} reserved, at {}", time(active.time));
+        return format!("{a} active, {r} reserved, at {}{part}", time(active.time));
     }
-    format!("{a} active at {}, {r} reserved at {}", time(active.time), time(reserved.time))
+    format!("{a} active at {}, {r} reserved at {}{part}", time(active.time), time(reserved.time))
 }
 
 fn allocations(history: &History) -> String {
@@ -44,14 +46,23 @@ fn saved(history: &History) -> String {
     }
     let avoided = work.avoided(&history.sizes);
     let (allocations, frees) = (plural(hits, "allocation"), plural(kept, "free"));
-    match (avoided.allocations, avoided.frees) {
-        (Some(a), Some(f)) if kept > 0 => format!("about {} for {allocations} and {frees}", time(a + f)),
+    let (price, what) = match (avoided.allocations, avoided.frees) {
+        (Some(a), Some(f)) if kept > 0 && hits > 0 => {
+            let both = Price { ns: a.ns.saturating_add(f.ns), calls: a.calls + f.calls };
+            (both, format!("{allocations} and {frees}"))
+        }
         // What was not timed is not spoken of: it is saved on top.
-        (Some(a), _) if hits > 0 => format!("about {} for {allocations}", time(a)),
-        (_, Some(f)) if kept > 0 => format!("about {} for {frees}", time(f)),
-        _ if hits > 0 => format!("not known for {allocations}: no driver call was timed"),
-        _ => format!("not known for {frees}: no driver call was timed"),
-    }
+        (Some(a), _) if hits > 0 => (a, allocations),
+        (_, Some(f)) if kept > 0 => (f, frees),
+        _ => {
+            let spared = plural(hits + kept, "call");
+            return match avoided.timed {
+                0 => format!("not known: no driver call was timed ({spared} spared)"),
+                n => format!("not known: the driver was timed only {} ({spared} spared)", plural(n, "time")),
+            };
+        }
+    };
+    format!("about {} for {what} (from {})", time(price.ns), plural(price.calls, "timed call"))
 }
 
 fn not_freed(history: &History) -> String {
@@ -75,9 +86,13 @@ fn sync(history: &History) -> String {
     if history.setting("VRAMSCOPE_POOL", "auto") == "off" {
         return "native: every free is the driver's own".to_string();
     }
+    let sync = history.setting("VRAMSCOPE_SYNC", "auto");
+    let kept = work.kept();
+    if kept > 0 && work.device_barriers() + work.host_barriers() == 0 {
+        return format!("{sync}: {}, none needed a wait", plural(kept, "free"));
+    }
     format!(
-        "{}: {}, {}",
-        history.setting("VRAMSCOPE_SYNC", "auto"),
+        "{sync}: {}, {}",
         plural(work.device_barriers(), "device barrier"),
         plural(work.host_barriers(), "host wait")
     )
@@ -94,7 +109,7 @@ pub fn text(history: &History) -> String {
 mod tests {
     use super::*;
     use crate::report::testing::{MIB, Script, sample};
-    use vramscope_core::event::{FreeHow, Memory};
+    use vramscope_core::event::{FreeHow, Memory, Source};
 
     #[test]
     fn six_lines() {
@@ -105,7 +120,7 @@ mod tests {
             "\
 vramscope: peak         829 MiB active at 33.0 ms, 829 MiB reserved at 31.0 ms
 vramscope: allocations  215, 200 (93.0 %) served by the pool without the driver; 1 failed
-vramscope: time saved   about 13.4 ms for 200 allocations
+vramscope: time saved   about 13.4 ms for 200 allocations (from 12 timed calls)
 vramscope: never freed  801 MiB in 13 allocations, and 16.0 MiB of host memory in 1
 vramscope: sync         auto: 202 device barriers, 0 host waits
 vramscope: history      /job/vramscope-train-4242.jsonl
@@ -119,7 +134,33 @@ vramscope: history      /job/vramscope-train-4242.jsonl
         let id = s.direct(Memory::Device, 3 * MIB, 0, 0);
         s.free(id, FreeHow::Cached);
         let text = text(&s.history());
-        assert!(text.contains("time saved   not known for 1 free: no driver call was timed\n"), "{text}");
+        assert!(text.contains("time saved   not known: no driver call was timed (1 call spared)\n"), "{text}");
+    }
+
+    #[test]
+    fn one_cold_call_prices_nothing() {
+        let mut s = Script::new();
+        let (mut id, segment) = s.miss(3 * MIB, 4 * MIB, 0);
+        for _ in 0..499 {
+            s.free(id, FreeHow::Cached);
+            id = s.pooled(Source::Hit, 3 * MIB, 4 * MIB, 0, segment);
+        }
+        let text = text(&s.history());
+        assert!(text.contains("not known: the driver was timed only 1 time (998 calls spared)\n"), "{text}");
+        assert!(text.contains("sync         auto: 499 frees, none needed a wait\n"), "{text}");
+    }
+
+    #[test]
+    fn a_killed_programs_memory_was_held_and_a_part_is_called_a_part() {
+        let mut s = Script::new();
+        s.direct(Memory::Device, 3 * MIB, 0, 0);
+        s.footer("killed");
+        let mut history = s.history();
+        history.footer.as_mut().unwrap().status = Some(134);
+        history.header.part = 1;
+        let text = text(&history);
+        assert!(text.contains("held when killed 3.00 MiB in 1 allocation\n"), "{text}");
+        assert!(text.contains("(last part only)\n"), "{text}");
     }
 
     #[test]
