@@ -205,8 +205,8 @@ hooks! {
         none cuLibraryLoadData(out: Ptr, code: Ptr, o: Ptr, ov: Ptr, on: Uint, l: Ptr, lv: Ptr, ln: Uint) = hook::retry::library_load;
         none cuLibraryLoadFromFile(out: Ptr, code: Ptr, o: Ptr, ov: Ptr, on: Uint, l: Ptr, lv: Ptr, ln: Uint) = hook::retry::library_load;
         3 cuModuleGetFunction(out: Ptr, module: Ptr, name: Str) = hook::retry::module_get_function;
-        4 cuModuleGetGlobal_v2(out: *mut DevicePtr, bytes: *mut Size, module: Ptr, name: Str) = hook::managed::module_global;
-        4 cuLibraryGetGlobal(out: *mut DevicePtr, bytes: *mut Size, library: Ptr, name: Str) = hook::managed::library_global;
+        4 cuModuleGetGlobal_v2(out: *mut DevicePtr, bytes: *mut Size, module: Ptr, name: Str) = hook::managed::global;
+        4 cuLibraryGetGlobal(out: *mut DevicePtr, bytes: *mut Size, library: Ptr, name: Str) = hook::managed::global;
         4 cuLibraryGetManaged(out: *mut DevicePtr, bytes: *mut Size, library: Ptr, name: Str) = hook::managed::library_managed;
         5 cuGraphInstantiate(out: Ptr, graph: Ptr, node: Ptr, log: Ptr, size: Size) = hook::retry::graph_instantiate_old;
         5 cuGraphInstantiate_v2(out: Ptr, graph: Ptr, node: Ptr, log: Ptr, size: Size) = hook::retry::graph_instantiate_old;

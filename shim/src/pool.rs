@@ -60,7 +60,7 @@ pub fn retrying(call: impl Fn() -> Result) -> Result {
 /// The same, after the first try failed so.
 #[cold]
 #[inline(never)]
-pub fn retrying_after(first: Result, call: &dyn Fn() -> Result) -> Result {
+fn retrying_after(first: Result, call: &dyn Fn() -> Result) -> Result {
     if !state::started() {
         return first;
     }

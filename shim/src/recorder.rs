@@ -120,7 +120,7 @@ fn claim(spool: Spool<'static>) -> Option<Producer<'static>> {
     for _ in 0..tries {
         if let Some(p) = spool.claim_ring(tid, &name[..end]) {
             t.ringless.set(false);
-            writer::hand_over(p.thread());
+            writer::wake();
             return Some(p);
         }
         if state::exiting() {

@@ -16,14 +16,8 @@ use crate::message::error;
 use crate::trace_file::{self, Trace};
 use crate::{clock, driver, pool, recorder, settings, signals, spool, state};
 
-enum Word {
-    /// A thread got a ring.
-    Ring(#[allow(dead_code)] u32),
-    /// Somebody waits for room.
-    Wake,
-}
-
-static CHANNEL: OnceCell<(Sender<Word>, Receiver<Word>)> = OnceCell::new();
+/// A thread got a ring, or waits for room in it: either ends the writer's sleep.
+static CHANNEL: OnceCell<(Sender<()>, Receiver<()>)> = OnceCell::new();
 static WRITER: Mutex<Option<Writer<'static, Trace>>> = Mutex::new(None);
 static SPOOL: OnceCell<Spool<'static>> = OnceCell::new();
 
@@ -196,17 +190,10 @@ pub fn flush_if_idle() {
     }
 }
 
-/// A thread got its ring.
-pub fn hand_over(thread: u32) {
-    if let Some((to, _)) = CHANNEL.get() {
-        let _ = to.try_send(Word::Ring(thread));
-    }
-}
-
-/// Somebody waits for the writer.
+/// A thread got its ring, or waits for the writer.
 pub fn wake() {
     if let Some((to, _)) = CHANNEL.get() {
-        let _ = to.try_send(Word::Wake);
+        let _ = to.try_send(());
     }
 }
 

@@ -221,14 +221,8 @@ pub unsafe fn alloc_pitch(
         // SAFETY: the program's arguments.
         return unsafe { real(out, pitch, width, height, element) };
     }
-    let start = driver::now_ns();
     // SAFETY: the program's arguments.
-    let mut result = unsafe { real(out, pitch, width, height, element) };
-    if result == cuda::ERROR_OUT_OF_MEMORY {
-        // SAFETY: as above.
-        result = pool::retrying_after(result, &|| unsafe { real(out, pitch, width, height, element) });
-    }
-    let took = driver::now_ns().saturating_sub(start);
+    let (result, took) = driver::timed(|| pool::retrying(|| unsafe { real(out, pitch, width, height, element) }));
     state::guarded("cuMemAllocPitch", || {
         let call = Call::new(Api::CuMemAllocPitch, from);
         // SAFETY: checked above; the driver wrote them on success.

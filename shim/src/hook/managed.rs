@@ -39,8 +39,8 @@ unsafe fn note(out: *mut DevicePtr, result: Result) {
     }
 }
 
-/// `cuModuleGetGlobal`.
-pub unsafe fn module_global(
+/// `cuModuleGetGlobal`, `cuLibraryGetGlobal`.
+pub unsafe fn global(
     real: types::cuModuleGetGlobal_v2,
     _: usize,
     out: *mut DevicePtr,
@@ -50,22 +50,6 @@ pub unsafe fn module_global(
 ) -> Result {
     // SAFETY: the program's arguments.
     let r = pool::retrying(|| unsafe { real(out, bytes, module, name) });
-    // SAFETY: as above.
-    unsafe { note(out, r) };
-    r
-}
-
-/// `cuLibraryGetGlobal`.
-pub unsafe fn library_global(
-    real: types::cuLibraryGetGlobal,
-    _: usize,
-    out: *mut DevicePtr,
-    bytes: *mut Size,
-    library: Ptr,
-    name: Str,
-) -> Result {
-    // SAFETY: the program's arguments.
-    let r = pool::retrying(|| unsafe { real(out, bytes, library, name) });
     // SAFETY: as above.
     unsafe { note(out, r) };
     r

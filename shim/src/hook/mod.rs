@@ -137,12 +137,7 @@ fn recorded_alloc(request: &Request, real: impl Fn() -> Result, key: impl Fn() -
     if !state::active() {
         return real();
     }
-    let start = driver::now_ns();
-    let mut result = real();
-    if result == cuda::ERROR_OUT_OF_MEMORY {
-        result = pool::retrying_after(result, &real);
-    }
-    let took = driver::now_ns().saturating_sub(start);
+    let (result, took) = driver::timed(|| pool::retrying(&real));
     let Request { what, from, api, memory, bytes, stream } = *request;
     state::guarded(what, || {
         let call = Call::new(api, from);

@@ -9,16 +9,14 @@ use std::sync::Mutex;
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory};
 
-use super::{record_alloc, record_free, unfree};
+use super::{Request, record_alloc, record_free, recorded_alloc, unfree};
 use crate::call::Call;
 use crate::context;
-use crate::cuda::{
-    AllocationProp, DevicePtr, ERROR_OUT_OF_MEMORY, MEM_LOCATION_TYPE_DEVICE, Ptr, Result, SUCCESS, Size,
-};
+use crate::cuda::{AllocationProp, DevicePtr, MEM_LOCATION_TYPE_DEVICE, Ptr, Result, SUCCESS, Size};
 use crate::hooks::types;
 use crate::ledger::Entry;
 use crate::recorder::{self, LEDGER};
-use crate::{driver, pool, sight, state};
+use crate::{pool, sight, state};
 
 /// A mapping: its bytes and the ledger's key of its memory.
 #[derive(Clone, Copy)]
@@ -56,25 +54,24 @@ pub unsafe fn create(
         // SAFETY: the program's arguments.
         return unsafe { real(out, bytes, prop, flags) };
     }
-    let start = driver::now_ns();
-    // SAFETY: as above.
-    let mut result = unsafe { real(out, bytes, prop, flags) };
-    if result == ERROR_OUT_OF_MEMORY {
-        // SAFETY: as above.
-        result = pool::retrying_after(result, &|| unsafe { real(out, bytes, prop, flags) });
-    }
-    let took = driver::now_ns().saturating_sub(start);
-    state::guarded("cuMemCreate", || {
-        let call = Call::new(Api::CuMemCreate, from);
-        // SAFETY: not null, and the driver read it.
-        let on_device = unsafe { (*prop).location_type } == MEM_LOCATION_TYPE_DEVICE;
+    // SAFETY: not null; the driver is about to read it.
+    let on_device = unsafe { (*prop).location_type } == MEM_LOCATION_TYPE_DEVICE;
+    let request = Request {
+        what: "cuMemCreate",
+        from,
+        api: Api::CuMemCreate,
         // A handle of host memory (location HOST, HOST_NUMA) is pinned host memory by another name.
-        let memory = if on_device { Memory::Vmm } else { Memory::Pinned };
-        // SAFETY: the driver wrote it on success.
-        let handle = unsafe { *out };
-        record_alloc(&call, memory, handle_key(handle), bytes as u64, 0, result, took);
-    });
-    result
+        memory: if on_device { Memory::Vmm } else { Memory::Pinned },
+        bytes: bytes as u64,
+        stream: 0,
+    };
+    recorded_alloc(
+        &request,
+        // SAFETY: the program's arguments.
+        || unsafe { real(out, bytes, prop, flags) },
+        // SAFETY: not null; the driver wrote it.
+        || handle_key(unsafe { *out }),
+    )
 }
 
 /// `cuMemImportFromShareableHandle`: memory of another process, or this one's again.
