@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 
 use record_common::*;
 use vramscope_core::event::{Event, EventKind};
-use vramscope_core::record::{Definition, Options, Producer, Pushed, Spool, SpoolError, Writer, frame};
+use vramscope_core::record::{Definition, Options, Producer, Pushed, Spool, SpoolError, Writer, frame, python_frame};
 use vramscope_core::trace::{Frame, Line};
 
 fn push(producer: &mut Producer<'_>, event: &Event) {
@@ -206,6 +206,8 @@ fn every_definition_arrives_and_is_cut_where_it_must_be() {
     let all = [
         Definition::Module { number: 1, address: 4096, bytes: 10, path, build_id: &[0xab, 0x01] },
         Definition::Text { number: 5, value: b"caf\xc3\xa9 \xff" },
+        Definition::Python { number: 8, line: 41, file: &[b'f'; 500], function: &[b'q'; 90] },
+        Definition::Stack { number: 3, frames: &[python_frame(8), frame(1, 9, false)], cut: false },
         Definition::Device { device: 0, bytes: 7, name: b"H200", uuid: b"GPU-0000" },
         Definition::Note { time: 3, message: b"" },
         Definition::Stack { number: 1, frames: &[], cut: true },
@@ -223,6 +225,10 @@ fn every_definition_arrives_and_is_cut_where_it_must_be() {
     let lines = lines(&path);
     assert!(lines.iter().any(|l| matches!(l, Line::Module(m) if m.build_id == "ab01" && m.path.contains('"'))));
     assert!(lines.iter().any(|l| matches!(l, Line::Text(t) if t.value == "café \u{fffd}")));
+    assert!(lines.iter().any(
+        |l| matches!(l, Line::Python(p) if (p.python, p.line, p.file.len(), p.function.len()) == (8, 41, 500, 90))
+    ));
+    assert!(lines.iter().any(|l| matches!(l, Line::Stack(s) if s.frames == [Frame::Python(8), Frame::Native(1, 9)])));
     assert!(lines.iter().any(|l| matches!(l, Line::Device(d) if d.uuid == "GPU-0000" && d.bytes == 7)));
     assert!(lines.iter().any(|l| matches!(l, Line::Note(n) if n.time == 3)));
     assert!(lines.iter().any(|l| matches!(l, Line::Stack(s) if s.stack == 1 && s.frames.is_empty() && s.cut)));

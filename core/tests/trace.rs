@@ -10,18 +10,32 @@ use record_common::*;
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, FreeHow, Memory, Source, TrimWhy};
 use vramscope_core::trace::read::{ReadErrorKind, Reader};
-use vramscope_core::trace::{Device, Footer, Frame, Line, Module, Note, Stack, Text, Thread, write};
+use vramscope_core::trace::{
+    Device, Footer, Frame, Line, Module, Name, Note, Python, Stack, Symbol, Text, Thread, write,
+};
 
 /// A small history with a line of every kind.
 fn sample() -> Vec<Line> {
     let alloc = event(10, 1);
+    let inlined = Name { function: "f<int>".into(), file: "f.h".into(), line: 3, inlined: true };
     vec![
         Line::Header(header()),
         Line::Device(Device { device: 0, name: "H200".into(), uuid: "GPU-1".into(), bytes: 1 << 37 }),
         Line::Thread(Thread { thread: 1, tid: 77, name: "main".into(), sequence: 0 }),
         Line::Module(Module { module: 1, path: "/a \"b\"".into(), build_id: "00ff".into(), address: 4096, bytes: 9 }),
         Line::Text(Text { text: 1, value: "snowman \u{2603}\n".into() }),
-        Line::Stack(Stack { stack: 1, frames: vec![Frame::Native(1, 4660), Frame::Guessed(0, 22136, 1)], cut: true }),
+        Line::Python(Python { python: 5, function: "A.<locals>.f".into(), file: "/a \"b\".py".into(), line: 12 }),
+        Line::Symbol(Symbol {
+            module: 1,
+            offset: 4660,
+            names: vec![inlined, Name { function: "g".into(), ..Name::default() }],
+        }),
+        Line::Stack(Stack {
+            stack: 1,
+            frames: vec![Frame::Native(1, 4660), Frame::Python(5), Frame::Guessed(0, 22136, 1)],
+            cut: true,
+        }),
+        Line::Stack(Stack { stack: 2, frames: vec![Frame::Python(5), Frame::Python(5)], cut: false }),
         Line::Live(1, alloc),
         Line::Live(1, Event { kind: EventKind::SegmentAlloc, ..alloc }),
         Line::Event(1, Event { how: Source::Hit as u8, extra: [4, u64::MAX, 6], stack: 1, caller: 1, ..alloc }),

@@ -7,11 +7,10 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
+use vramscope_core::record::MODULES;
+
 use crate::unwind::{self, module};
 use crate::{recorder, settings};
-
-/// Numbers a history can hold: 15 bits of a packed frame.
-pub const MAX: u32 = (1 << 15) - 1;
 
 struct Known {
     start: u64,
@@ -93,7 +92,7 @@ pub fn of(pc: u64) -> Option<Found> {
         return Some(Found { number: k.number, kind: k.kind, bias: k.bias });
     }
     let number = NEXT.load(Relaxed);
-    if number > MAX {
+    if number > MODULES {
         return None;
     }
     // Committed before anybody can refer to it; with no ring to be had it will be tried again.

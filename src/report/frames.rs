@@ -42,7 +42,7 @@ pub fn addresses(history: &History, stacks: impl IntoIterator<Item = u32>) -> Ve
     let frames = stacks.into_iter().filter_map(|s| history.stacks.get(&s));
     let native = |f: &At| match f {
         At::Native(module, offset, _) => Some((*module, *offset)),
-        At::Other(_) => None,
+        At::Python(_) | At::Other(_) => None,
     };
     frames.flat_map(|frames| frames.iter().filter_map(native)).collect()
 }
@@ -50,6 +50,12 @@ pub fn addresses(history: &History, stacks: impl IntoIterator<Item = u32>) -> Ve
 fn entries(history: &History, names: &Names, frame: &At) -> Vec<Entry> {
     let (number, offset, guessed) = match frame {
         At::Native(module, offset, guessed) => (*module, *offset, *guessed),
+        At::Python(number) => {
+            let Some(p) = history.python.get(number) else { return Vec::new() };
+            let place = place(&p.file, p.line, &history.header.directory);
+            let (module, function) = (String::new(), clean(&p.function));
+            return vec![Entry { module, function, place, offset: 0, guessed: false, inlined: false }];
+        }
         At::Other(text) => {
             let (module, place) = (String::new(), String::new());
             return vec![Entry { module, function: clean(text), place, offset: 0, guessed: false, inlined: false }];

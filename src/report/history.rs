@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::trace::read::Reader;
-use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Note};
+use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Name, Note, Python};
 
 use super::errors::Errors;
 use super::order::Order;
@@ -19,6 +19,8 @@ use super::state::State;
 pub enum At {
     /// A return address in a module; `true`: found by guessing.
     Native(u32, u64, bool),
+    /// A place in Python code.
+    Python(u32),
     /// A frame of a form this version does not know, as it stands in the history.
     Other(Box<str>),
 }
@@ -34,6 +36,10 @@ pub struct History {
     pub devices: BTreeMap<u32, Device>,
     /// The programs and libraries, by number.
     pub modules: BTreeMap<u32, Module>,
+    /// The places in Python code, by number.
+    pub python: HashMap<u32, Python>,
+    /// Names that the history itself holds (`vramscope symbolize`), by module and return address in it.
+    pub symbols: HashMap<(u32, u64), Vec<Name>>,
     /// The call stacks, innermost frame first, by number.
     pub stacks: HashMap<u32, Box<[At]>>,
     /// What the library had to say.
@@ -85,10 +91,13 @@ impl History {
                 }
                 Line::Device(device) => drop(h.devices.insert(device.device, device)),
                 Line::Module(module) => drop(h.modules.insert(module.module, module)),
+                Line::Python(place) => drop(h.python.insert(place.python, place)),
+                Line::Symbol(s) => drop(h.symbols.insert((s.module, s.offset), s.names)),
                 Line::Stack(stack) => {
                     let frames = stack.frames.into_iter().map(|f| match f {
                         Frame::Native(module, offset) => At::Native(module, offset, false),
                         Frame::Guessed(module, offset, _) => At::Native(module, offset, true),
+                        Frame::Python(place) => At::Python(place),
                         Frame::Other(value) => At::Other(value.to_string().into()),
                     });
                     h.stacks.insert(stack.stack, frames.collect());

@@ -154,7 +154,7 @@ impl History {
         let Some(stack) = stacks.get(&e.stack) else { return Vec::new() };
         let module = |f: &Frame| match f {
             Frame::Native(m, _) | Frame::Guessed(m, _, _) => *m,
-            Frame::Other(_) => 0,
+            Frame::Python(_) | Frame::Other(_) => 0,
         };
         let name = |m: u32| modules.get(&m).map(|m| file(&m.path)).unwrap_or_default();
         stack.frames.iter().map(|f| name(module(f))).collect()
@@ -189,6 +189,7 @@ impl History {
     /// Headers, modules, stacks and threads come before what names them, and once.
     fn check_definitions(&self) {
         let (mut modules, mut stacks, mut threads) = (HashSet::from([0]), HashSet::from([0]), HashSet::new());
+        let mut places = HashSet::new();
         for (i, line) in self.lines.iter().enumerate() {
             let at = |what: &str| self.say(&format!("line {}: {what}: {line:?}", i + 1));
             match line {
@@ -198,6 +199,9 @@ impl History {
                     for f in &s.frames {
                         if let Frame::Native(m, _) | Frame::Guessed(m, _, _) = f {
                             assert!(modules.contains(m), "{}", at("a frame of an unknown module"));
+                        }
+                        if let Frame::Python(p) = f {
+                            assert!(places.contains(p), "{}", at("a frame of an unknown place in Python"));
                         }
                     }
                     assert!(stacks.insert(s.stack) || self.rotated(), "{}", at("a stack twice"));
@@ -215,8 +219,9 @@ impl History {
                     assert!(modules.contains(&e.caller), "{}", at("an unknown calling module"));
                 }
                 Line::Footer(_) => assert_eq!(i + 1, self.lines.len(), "{}", at("something follows the footer")),
+                Line::Python(p) => assert!(places.insert(p.python) || self.rotated(), "{}", at("a place twice")),
                 Line::Unknown => panic!("{}", at("a line that this version does not know")),
-                Line::Device(_) | Line::Text(_) | Line::Live(..) | Line::Note(_) => {}
+                Line::Device(_) | Line::Text(_) | Line::Symbol(_) | Line::Live(..) | Line::Note(_) => {}
             }
         }
     }

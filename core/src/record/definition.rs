@@ -2,7 +2,7 @@
 
 use super::ring::Slot;
 use crate::event::WORDS;
-use crate::trace::{Device, Frame, Line, Module, Note, Stack, Text};
+use crate::trace::{Device, Frame, Line, Module, Note, Python, Stack, Text};
 
 /// Payload words of a slot.
 pub(super) const PAYLOAD: usize = WORDS - 1;
@@ -14,12 +14,13 @@ const MODULE: u64 = 202;
 const TEXT: u64 = 203;
 const DEVICE: u64 = 204;
 const NOTE: u64 = 205;
+const PYTHON: u64 = 206;
 const CUT: u64 = 1 << 8;
 
 /// What a number in events means.
 #[derive(Clone, Copy, Debug)]
 pub enum Definition<'a> {
-    /// A call stack: frames packed by [`frame`], innermost first.
+    /// A call stack: frames packed by [`frame`] and [`python_frame`], innermost first.
     Stack {
         /// Its number.
         number: u32,
@@ -30,7 +31,7 @@ pub enum Definition<'a> {
     },
     /// A loaded library or program.
     Module {
-        /// Its number, below 32768 (0 is "no module").
+        /// Its number, at most [`MODULES`] (0 is "no module").
         number: u32,
         /// Load address.
         address: u64,
@@ -59,6 +60,17 @@ pub enum Definition<'a> {
         /// UUID as `GPU-…`.
         uuid: &'a [u8],
     },
+    /// A place in Python code.
+    Python {
+        /// Its number.
+        number: u32,
+        /// The line; 0: unknown.
+        line: u32,
+        /// The file.
+        file: &'a [u8],
+        /// The function.
+        function: &'a [u8],
+    },
     /// Something a person should know.
     Note {
         /// Raw clock.
@@ -71,6 +83,17 @@ pub enum Definition<'a> {
 /// Packs a frame: module (15 bits), whether it was guessed, and the offset (48 bits).
 pub const fn frame(module: u16, offset: u64, guessed: bool) -> u64 {
     ((module & 0x7fff) as u64) << 49 | (guessed as u64) << 48 | (offset & 0xffff_ffff_ffff)
+}
+
+/// Modules are numbered up to here.
+pub const MODULES: u32 = (1 << 15) - 2;
+
+/// In a module's place: the frame is Python's.
+const IN_PYTHON: u16 = (1 << 15) - 1;
+
+/// Packs a Python frame: the number of its place.
+pub const fn python_frame(place: u32) -> u64 {
+    frame(IN_PYTHON, place as u64, false)
 }
 
 /// Module, offset and whether it was guessed.
@@ -95,10 +118,12 @@ impl Definition<'_> {
             Definition::Module { path, build_id, .. } => (path, build_id),
             Definition::Text { value, .. } => (value, &[]),
             Definition::Device { name, uuid, .. } => (name, uuid),
+            Definition::Python { file, function, .. } => (file, function),
             Definition::Note { message, .. } => (message, &[]),
         };
-        // The second is an id of a few bytes; one that is not is nonsense.
-        let b = &b[..b.len().min(64).min(most / 2 * 8)];
+        // The second is an id of a few bytes or a function's name: one that is longer is nonsense.
+        let longest = if matches!(self, Definition::Python { .. }) { 1024 } else { 64 };
+        let b = &b[..b.len().min(longest).min(most / 2 * 8)];
         (&a[..a.len().min((most - b.len().div_ceil(8)) * 8)], b)
     }
 
@@ -119,6 +144,7 @@ impl Definition<'_> {
             Definition::Text { number, .. } => (TEXT, number, 0, 0),
             Definition::Device { device, bytes, .. } => (DEVICE, device, bytes, 0),
             Definition::Note { time, .. } => (NOTE, 0, time, 0),
+            Definition::Python { number, line, .. } => (PYTHON, number, u64::from(line), 0),
         };
         let (a, b) = self.strings(most);
         let words = self.frames(most).len() + a.len().div_ceil(8) + b.len().div_ceil(8);
@@ -155,6 +181,7 @@ pub(super) fn decode(first: &Slot, payload: &[u64]) -> Option<Line> {
     Some(match first[0] & 0xff {
         STACK => {
             let frames = payload.iter().map(|&word| match unpack_frame(word) {
+                (IN_PYTHON, place, _) => Frame::Python(place as u32),
                 (module, offset, false) => Frame::Native(module.into(), offset),
                 (module, offset, true) => Frame::Guessed(module.into(), offset, 1),
             });
@@ -169,6 +196,11 @@ pub(super) fn decode(first: &Slot, payload: &[u64]) -> Option<Line> {
         DEVICE => {
             let (name, uuid) = texts(first, payload);
             Line::Device(Device { device: number, name: lossy(&name), uuid: lossy(&uuid), bytes: first[3] })
+        }
+        PYTHON => {
+            let (file, function) = texts(first, payload);
+            let line = u32::try_from(first[3]).unwrap_or(0);
+            Line::Python(Python { python: number, function: lossy(&function), file: lossy(&file), line })
         }
         NOTE => Line::Note(Note { time: first[3], message: lossy(&texts(first, payload).0) }),
         _ => return None,

@@ -19,7 +19,7 @@ mod spool;
 mod writer;
 
 pub use clock::Clock;
-pub use definition::{Definition, frame, unpack_frame};
+pub use definition::{Definition, MODULES, frame, python_frame, unpack_frame};
 pub use output::{Output, TraceFile};
 pub use recover::{Recovered, recover, recover_trace};
 pub use ring::{Producer, Pushed};

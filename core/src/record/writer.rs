@@ -321,6 +321,7 @@ pub(super) fn number(line: &Line) -> Option<(u8, u64)> {
         Line::Stack(stack) => (1, u64::from(stack.stack)),
         Line::Module(module) => (2, u64::from(module.module)),
         Line::Text(text) => (3, u64::from(text.text)),
+        Line::Python(place) => (6, u64::from(place.python)),
         Line::Device(device) => (4, u64::from(device.device)),
         Line::Note(note) => {
             let mut hasher = DefaultHasher::new();

@@ -40,6 +40,10 @@ pub enum Line {
     Module(Module),
     /// A text that other lines refer to by number.
     Text(Text),
+    /// A place in Python code, before its first use.
+    Python(Python),
+    /// The names at an address of a module, in a history made to be read without the modules' files.
+    Symbol(Symbol),
     /// A call stack, before its first use.
     Stack(Stack),
     /// Something that happened to memory, in the thread of that number.
@@ -160,7 +164,54 @@ pub struct Text {
     pub value: String,
 }
 
-/// `{"kind":"stack","stack":7,"frames":[[1,4660],[2,22136,1]]}`, innermost first.
+/// `{"kind":"python",…}`: a place in Python code that frames refer to by number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Python {
+    /// Number in this history.
+    pub python: u32,
+    /// The function, as its `__qualname__` has it (3.9 and 3.10: its name only).
+    pub function: String,
+    /// The file, as `co_filename` has it.
+    pub file: String,
+    /// The line that was running; 0: unknown.
+    pub line: u32,
+}
+
+/// `{"kind":"symbol",…}`: what `vramscope symbolize` found at an address.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Symbol {
+    /// The module.
+    pub module: u32,
+    /// The return address in it, as frames hold it.
+    pub offset: u64,
+    /// The functions there, innermost first: several where they were inlined.
+    pub names: Vec<Name>,
+}
+
+/// A function at an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Name {
+    /// The function, demangled.
+    pub function: String,
+    /// Its source file; empty: unknown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub file: String,
+    /// The line in it; 0: unknown.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub line: u32,
+    /// Inlined into the next one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub inlined: bool,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+/// `{"kind":"stack","stack":7,"frames":[[1,4660],5,[2,22136,1]]}`, innermost first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stack {
@@ -174,7 +225,7 @@ pub struct Stack {
 }
 
 /// A native frame: `[module, offset]`, or `[module, offset, 1]` if it was guessed. Module 0: no module (`offset` is the address).
-/// A later version may hold frames of other forms; readers keep them as [`Frame::Other`].
+/// A Python frame: a number, that of its place. It stands before the interpreter's native frame that ran it. A later version may hold frames of other forms; readers keep them as [`Frame::Other`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Frame {
@@ -182,6 +233,8 @@ pub enum Frame {
     Native(u32, u64),
     /// The same, found by guessing.
     Guessed(u32, u64, u8),
+    /// A place in Python code.
+    Python(u32),
     /// Not known to this version.
     Other(serde_json::Value),
 }

@@ -128,6 +128,8 @@ impl Parser {
             "thread" => Line::Thread(serde_json::from_slice(line)?),
             "module" => Line::Module(serde_json::from_slice(line)?),
             "text" => Line::Text(serde_json::from_slice(line)?),
+            "python" => Line::Python(serde_json::from_slice(line)?),
+            "symbol" => Line::Symbol(serde_json::from_slice(line)?),
             "stack" => Line::Stack(serde_json::from_slice(line)?),
             "note" => Line::Note(serde_json::from_slice(line)?),
             "footer" => Line::Footer(serde_json::from_slice(line)?),
@@ -232,12 +234,21 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     (len > 0).then(|| (value, &bytes[len..]))
 }
 
-/// `,"stack":7,"frames":[[1,2],[3,4,1]]}`
+/// `,"stack":7,"frames":[[1,2],5,[3,4,1]]}`
 fn stack(rest: &[u8]) -> Option<Stack> {
     let (number, rest) = digits(rest.strip_prefix(b",\"stack\":")?)?;
     let mut rest = rest.strip_prefix(b",\"frames\":[")?;
     let mut frames = Vec::new();
-    while let Some(frame) = rest.strip_prefix(if frames.is_empty() { &b"["[..] } else { &b",["[..] }) {
+    while !rest.starts_with(b"]") {
+        if !frames.is_empty() {
+            rest = rest.strip_prefix(b",")?;
+        }
+        let Some(frame) = rest.strip_prefix(b"[") else {
+            let (place, after) = digits(rest)?;
+            frames.push(Frame::Python(u32::try_from(place).ok()?));
+            rest = after;
+            continue;
+        };
         let (module, after) = digits(frame)?;
         let (offset, after) = digits(after.strip_prefix(b",")?)?;
         let module = u32::try_from(module).ok()?;

@@ -33,6 +33,8 @@ pub fn line(out: &mut Vec<u8>, line: &Line) {
         Line::Thread(t) => tagged(out, "thread", t),
         Line::Module(m) => tagged(out, "module", m),
         Line::Text(t) => tagged(out, "text", t),
+        Line::Python(p) => tagged(out, "python", p),
+        Line::Symbol(s) => tagged(out, "symbol", s),
         Line::Stack(s) => stack(out, s),
         Line::Event(thread, e) => event(out, *thread, e),
         Line::Live(thread, e) => live(out, *thread, e),
@@ -67,6 +69,10 @@ fn stack(out: &mut Vec<u8>, stack: &Stack) {
         let (module, offset, guessed) = match frame {
             Frame::Native(module, offset) => (*module, *offset, false),
             Frame::Guessed(module, offset, _) => (*module, *offset, true),
+            Frame::Python(place) => {
+                number(out, (*place).into());
+                continue;
+            }
             Frame::Other(value) => {
                 push(out, &value.to_string());
                 continue;
