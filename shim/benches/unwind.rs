@@ -27,9 +27,8 @@ fn main() {
     // SAFETY: it is dlsym itself.
     unsafe { unwind::init(resolve) };
     // SAFETY: all zeroes is what the library starts with.
-    let stack: unwind::ThreadStack = unsafe { MaybeUninit::zeroed().assume_init() };
+    let unwinder: unwind::Unwinder = unsafe { MaybeUninit::zeroed().assume_init() };
     for depth in [0, 10, 20, 50] {
-        let mut pcs = [0; 128];
         deep(depth, &mut || {
             let mut frames = 0;
             let mut best = f64::MAX;
@@ -37,7 +36,7 @@ fn main() {
                 let start = Instant::now();
                 for _ in 0..500 {
                     // SAFETY: this thread's stack.
-                    frames = black_box(unsafe { unwind::capture(&stack, &mut pcs, 0..0) }).len;
+                    frames = black_box(unsafe { unwind::capture(&unwinder, 128, 0..0) }).len;
                 }
                 best = best.min(start.elapsed().as_nanos() as f64 / 500.0);
             }

@@ -25,6 +25,7 @@ unsafe extern "C" fn thread_ends(_: *mut c_void) {
         capture::forget_thread();
     }
     recorder::thread_ends(t);
+    t.unwinder.release();
 }
 
 fn set_key() {

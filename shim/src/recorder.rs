@@ -97,9 +97,10 @@ fn ring(t: &'static Thread, spool: Spool<'static>) -> Option<&'static mut Produc
     // SAFETY: only the thread itself reaches its cell, and `busy` keeps its signal handlers out.
     let held = unsafe { &mut *t.producer.get() };
     if !t.has_producer.get() {
+        // Before: a thread that gets no ring has walked stacks all the same.
+        crate::exit::watch_thread();
         held.write(claim(spool)?);
         t.has_producer.set(true);
-        crate::exit::watch_thread();
     }
     // SAFETY: written above, now or by an earlier call.
     Some(unsafe { held.assume_init_mut() })
@@ -213,6 +214,16 @@ pub fn pack_frame(module: u32, offset: u64, guessed: bool) -> u64 {
 /// Defines a stack; only then may its number be used.
 pub fn define_stack(number: u32, frames: &[u64], cut: bool) -> bool {
     define(&Definition::Stack { number, frames, cut })
+}
+
+/// A Python frame as a stack holds it.
+pub fn pack_python_frame(place: u32) -> u64 {
+    record::python_frame(place)
+}
+
+/// Defines a place in Python code; only then may its number be used.
+pub fn define_python(number: u32, line: u32, file: &[u8], function: &[u8]) -> bool {
+    define(&Definition::Python { number, line, file, function })
 }
 
 /// Defines a module.

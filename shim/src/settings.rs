@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use once_cell::sync::OnceCell;
 
 use crate::message::{self, Level, error};
+use crate::stacks::DEEPEST;
 
 /// `VRAMSCOPE_POOL`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +59,12 @@ pub struct Settings {
     pub pool: PoolMode,
     /// `VRAMSCOPE_STACKS` includes native frames.
     pub native_stacks: bool,
+    /// `VRAMSCOPE_STACKS` includes Python frames.
+    pub python_stacks: bool,
+    /// `VRAMSCOPE_STACK_DEPTH`: frames of each kind at most.
+    pub stack_depth: usize,
+    /// `VRAMSCOPE_STACKS_ON_FREE`.
+    pub stacks_on_free: bool,
     /// `VRAMSCOPE_SYNC`.
     pub sync: SyncMode,
     /// `VRAMSCOPE_MAX_CACHED`.
@@ -112,13 +119,18 @@ pub fn parse_limit(s: &str) -> Option<Limit> {
     Some(Limit::Bytes((number * unit) as u64))
 }
 
+/// Frames of each kind that a stack holds where nothing else is asked for.
+const DEPTH: usize = 128;
+
 /// Name of a history where none is asked for.
 pub const USUAL_NAME: &str = "vramscope-%n-%p.jsonl";
 
-const NAMES: [&CStr; 11] = [
+const NAMES: [&CStr; 13] = [
     c"VRAMSCOPE_TRACE",
     c"VRAMSCOPE_POOL",
     c"VRAMSCOPE_STACKS",
+    c"VRAMSCOPE_STACK_DEPTH",
+    c"VRAMSCOPE_STACKS_ON_FREE",
     c"VRAMSCOPE_SYNC",
     c"VRAMSCOPE_MAX_CACHED",
     c"VRAMSCOPE_MAX_TRACE",
@@ -142,11 +154,29 @@ fn read() -> Settings {
             PoolMode::Auto
         }
     };
-    let native_stacks = match get("VRAMSCOPE_STACKS") {
-        None | Some("all" | "native" | "on" | "1") => true,
-        Some("off" | "python" | "0") => false,
+    let (native_stacks, python_stacks) = match get("VRAMSCOPE_STACKS") {
+        None | Some("all" | "on" | "1") => (true, true),
+        Some("native") => (true, false),
+        Some("python") => (false, true),
+        Some("off" | "0") => (false, false),
         Some(v) => {
             wrong("VRAMSCOPE_STACKS", v, "off, native, python, all", "all");
+            (true, true)
+        }
+    };
+    let stack_depth = match get("VRAMSCOPE_STACK_DEPTH").map(|v| (v, v.parse())) {
+        None => DEPTH,
+        Some((_, Ok(n))) if (1..=DEEPEST).contains(&n) => n,
+        Some((v, _)) => {
+            wrong("VRAMSCOPE_STACK_DEPTH", v, &format!("1 to {DEEPEST}"), &DEPTH.to_string());
+            DEPTH
+        }
+    };
+    let stacks_on_free = match get("VRAMSCOPE_STACKS_ON_FREE") {
+        None | Some("on" | "1") => true,
+        Some("off" | "0") => false,
+        Some(v) => {
+            wrong("VRAMSCOPE_STACKS_ON_FREE", v, "on, off", "on");
             true
         }
     };
@@ -188,7 +218,20 @@ fn read() -> Settings {
         Some(v) => Some(v.to_owned()),
     };
     let run_dir = get("VRAMSCOPE_RUN_DIR").map(str::to_owned);
-    Settings { trace, pool, native_stacks, sync, max_cached, max_trace, poison, run_dir, given }
+    Settings {
+        trace,
+        pool,
+        native_stacks,
+        python_stacks,
+        stack_depth,
+        stacks_on_free,
+        sync,
+        max_cached,
+        max_trace,
+        poison,
+        run_dir,
+        given,
+    }
 }
 
 fn level() {

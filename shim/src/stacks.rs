@@ -1,89 +1,171 @@
 //! Call stacks by number: each distinct one is written to the history once.
 //!
-//! One flat lock-free table of {hash, number}. The full stack goes into the thread's ring first, then the number becomes
-//! visible to others: an event can never name a stack that a recovered history lacks. When the table is nearly full it
-//! refuses and counts, rather than loop.
+//! A capture makes nothing but a hash: of the native frames' return addresses and the Python frames' places, while they
+//! are walked. Only a stack that was never seen is walked a second time, for its frames, which are spliced in the order of
+//! the C stack.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, Ordering::*};
 
+use crate::numbers::{Full, Numbers};
+use crate::settings::Settings;
 use crate::thread::Thread;
-use crate::{modules, recorder, settings, unwind};
+use crate::{modules, python, recorder, settings, unwind};
 
-/// Frames of one stack at most.
-pub const DEPTH: usize = 128;
-const SLOTS: usize = 1 << 16;
-const FULL: u32 = (SLOTS / 8 * 7) as u32;
+/// Most frames of one kind that `VRAMSCOPE_STACK_DEPTH` allows.
+pub const DEEPEST: usize = 1024;
 
-struct Slot {
-    hash: AtomicU64,
-    /// The number and, above it, half of the hash: a slot may be emptied and taken again between two looks.
-    number: AtomicU64,
-}
-static TABLE: [Slot; SLOTS] = [const { Slot { hash: AtomicU64::new(0), number: AtomicU64::new(0) } }; SLOTS];
+static STACKS: Numbers<{ 1 << 16 }> = Numbers::new();
 static NEXT: AtomicU32 = AtomicU32::new(1);
-static USED: AtomicU32 = AtomicU32::new(0);
 
 /// The number of the calling thread's stack; 0: not recorded.
 #[inline(never)]
 pub fn here(t: &Thread) -> u32 {
-    if !settings::get().native_stacks {
-        return 0;
-    }
-    let mut frames = [0u64; DEPTH];
-    // SAFETY: the state is this thread's and nobody else borrows it: `busy` keeps signal handlers out.
-    let state = unsafe { &mut *t.stack.get() };
-    // SAFETY: the walk bounds every read by the thread's stack.
-    let got = unsafe { unwind::capture(state, &mut frames, modules::own_range()) };
-    if got.len == 0 {
-        return 0;
-    }
-    let hash = got.hash | 1;
-    let mut i = (hash >> 48) as usize % SLOTS;
-    loop {
-        let s = &TABLE[i];
-        let h = s.hash.load(Acquire);
-        if h == hash {
-            // Published last; while it is 0 another thread is still writing the same stack: write it once more.
-            let n = s.number.load(Acquire);
-            return if n >> 32 == hash >> 32 && n as u32 != 0 { n as u32 } else { define(&frames[..got.len]) };
-        }
-        if h == 0 {
-            if USED.load(Relaxed) >= FULL {
+    let s = settings::get();
+    // Twice if an interpreter was found at the first look: it was there in the first walk already.
+    for _ in 0..2 {
+        let Some(hash) = hash(t, s) else { return 0 };
+        let mut again = false;
+        let found = STACKS.get(hash, || {
+            again = s.python_stacks && !python::is_ready() && python::look();
+            if again { 0 } else { define(t, s) }
+        });
+        match found {
+            Ok(_) if again => {}
+            Ok(number) => return number,
+            Err(Full) => {
                 recorder::stack_refused();
                 return 0;
             }
-            if s.hash.compare_exchange(0, hash, AcqRel, Acquire).is_err() {
-                continue;
-            }
-            USED.fetch_add(1, Relaxed);
-            let n = define(&frames[..got.len]);
-            s.number.store(u64::from(n) | hash >> 32 << 32, Release);
-            return n;
         }
-        i = (i + 1) % SLOTS;
     }
+    0
+}
+
+#[inline(always)]
+fn hash(t: &Thread, s: &Settings) -> Option<u64> {
+    let mut hash = 0;
+    let mut frames = 0;
+    if s.native_stacks {
+        // SAFETY: the walk's state is this thread's.
+        let got = unsafe { unwind::capture(&t.unwinder, s.stack_depth, modules::own_range()) };
+        (hash, frames) = (got.hash, got.len);
+    }
+    if s.python_stacks {
+        if !s.native_stacks && !python::is_ready() {
+            python::look();
+        }
+        let (with_python, places) = python::fold(hash, s.stack_depth);
+        hash = with_python;
+        frames += places;
+    }
+    (frames > 0).then_some(hash)
+}
+
+/// Room for a stack, taken from the system for the moment: no hook has so much of its thread's stack to spare.
+struct Room {
+    native: [unwind::Recorded; DEEPEST],
+    python: [python::Frame; DEEPEST],
+    packed: [u64; 2 * DEEPEST],
+    names: python::Names,
 }
 
 #[cold]
 #[inline(never)]
-fn define(frames: &[u64]) -> u32 {
-    let mut packed = [0u64; DEPTH];
+fn define(t: &Thread, s: &Settings) -> u32 {
+    // SAFETY: new memory, of no address that anybody knows.
+    let memory = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<Room>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if memory == libc::MAP_FAILED {
+        return 0;
+    }
+    // SAFETY: as large as that, zeroed, and all its fields are numbers.
+    let room = unsafe { &mut *memory.cast::<Room>() };
+    let number = define_in(t, s, room);
+    // SAFETY: mapped above; no reference to it is left.
+    unsafe { libc::munmap(memory, size_of::<Room>()) };
+    number
+}
+
+fn define_in(t: &Thread, s: &Settings, room: &mut Room) -> u32 {
+    let Room { native, python, packed, names } = room;
+    let depth = s.stack_depth;
     let own = modules::own_range();
-    let mut n = 0;
+    let natives = if s.native_stacks {
+        // SAFETY: the walk's state is this thread's.
+        unsafe { unwind::record(&t.unwinder, &mut native[..depth], own.clone()) }.len
+    } else {
+        0
+    };
+    let places = if s.python_stacks { python::record(&mut python[..depth]) } else { 0 };
+    let cut = natives == depth || places == depth;
     // Ours stand between the runtime and its caller too: they never show.
-    for f in frames.iter().filter(|f| !own.contains(&unwind::address(**f))) {
-        packed[n] = modules::pack(*f);
+    let is_own = |f: &unwind::Recorded| own.contains(&unwind::address(f.pc));
+    let mut n = 0;
+    let mut failed = false;
+    splice(&native[..natives], &python[..places], |frame| {
+        let word = match frame {
+            Spliced::Native(f) if is_own(f) => return,
+            Spliced::Native(f) => modules::pack(f.pc),
+            Spliced::Python(f) => match python::place_of(f, names) {
+                0 => {
+                    failed = true;
+                    return;
+                }
+                place => recorder::pack_python_frame(place),
+            },
+        };
+        packed[n] = word;
         n += 1;
+    });
+    if failed {
+        return 0;
     }
     let number = NEXT.fetch_add(1, Relaxed);
-    let cut = frames.len() == DEPTH;
     if recorder::define_stack(number, &packed[..n], cut) { number } else { 0 }
+}
+
+/// A frame of a spliced stack.
+enum Spliced<'a> {
+    Native(&'a unwind::Recorded),
+    Python(&'a python::Frame),
+}
+
+/// Both kinds of frames in their order, innermost first: Python frames come before the native frame of the C call that
+/// runs them. Those whose C call is not among the native frames (the walk was cut) come last.
+fn splice<'a>(native: &'a [unwind::Recorded], places: &'a [python::Frame], mut each: impl FnMut(Spliced<'a>)) {
+    let (mut done_native, mut done_places) = (0, 0);
+    for (i, place) in places.iter().enumerate() {
+        let rest = &native[done_native..];
+        let runs = match place.run_by {
+            0 => continue,
+            // Its own C call is the next frame that runs Python, behind the one of the place before.
+            python::EACH => {
+                let behind = usize::from(done_places > 0);
+                rest.iter().skip(behind).position(|f| python::is_evaluator(f.pc)).map(|at| at + behind)
+            }
+            address => (0..rest.len()).find(|&at| {
+                let end = rest.get(at + 1).map_or(rest[at].sp + (64 << 10), |next| next.sp);
+                (rest[at].sp..end).contains(&address)
+            }),
+        };
+        let Some(at) = runs else { continue };
+        rest[..at].iter().for_each(|f| each(Spliced::Native(f)));
+        places[done_places..=i].iter().for_each(|f| each(Spliced::Python(f)));
+        (done_native, done_places) = (done_native + at, i + 1);
+    }
+    native[done_native..].iter().for_each(|f| each(Spliced::Native(f)));
+    places[done_places..].iter().for_each(|f| each(Spliced::Python(f)));
 }
 
 /// A library was unloaded, so the same addresses may come to mean another one: the table begins anew.
 pub fn forget() {
-    for s in &TABLE {
-        s.hash.store(0, Release);
-    }
-    USED.store(0, Relaxed);
+    STACKS.clear();
 }

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use vramscope_core::api::Api;
 use vramscope_core::record::Producer;
 
-use crate::unwind::ThreadStack;
+use crate::unwind::Unwinder;
 
 /// What vramscope keeps for a thread. Starts as all zeroes.
 #[repr(C)]
@@ -34,7 +34,7 @@ pub struct Thread {
     /// in this slot + 1.
     pub context_slot: Cell<u32>,
     /// Stack bounds and unwind state.
-    pub stack: UnsafeCell<ThreadStack>,
+    pub unwinder: Unwinder,
 }
 
 #[allow(improper_ctypes, reason = "C only reserves the bytes")]

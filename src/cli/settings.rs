@@ -20,6 +20,11 @@ pub enum Values {
         /// Whether a percentage is allowed.
         percent: bool,
     },
+    /// A whole number from 1 on.
+    Number {
+        /// The largest.
+        most: u32,
+    },
     /// A path with `%p`, `%h`, `%r`, `%n`.
     Path,
     /// Program names, with commas between.
@@ -74,11 +79,25 @@ pub const SETTINGS: &[Setting] = &[
         values: Values::OneOf(&[
             ("off", "none"),
             ("native", "C, C++ and Rust frames"),
-            ("python", "Python frames: none in this version"),
-            ("all", "both: native ones in this version"),
+            ("python", "Python frames"),
+            ("all", "both, in the order of the calls"),
         ]),
         default: "all",
         help: "Which call stacks are recorded",
+    },
+    Setting {
+        variable: "VRAMSCOPE_STACK_DEPTH",
+        flag: "stack-depth",
+        values: Values::Number { most: 1024 },
+        default: "128",
+        help: "Most frames of a stack, native and Python ones each, the innermost: 1 to 1024",
+    },
+    Setting {
+        variable: "VRAMSCOPE_STACKS_ON_FREE",
+        flag: "stacks-on-free",
+        values: Values::OneOf(&[("on", "frees carry their stack, too"), ("off", "allocations only")]),
+        default: "on",
+        help: "Whether frees are recorded with their call stacks",
     },
     Setting {
         variable: "VRAMSCOPE_SYNC",
@@ -211,6 +230,10 @@ impl Setting {
                 Size::Bytes(n) => Ok(n.to_string()),
                 Size::Percent(n) => Ok(format!("{n}%")),
             },
+            Values::Number { most } => match text.trim().parse() {
+                Ok(n) if (1..=most).contains(&n) => Ok(n.to_string()),
+                _ => Err(format!("'{text}' is not a number from 1 to {most}")),
+            },
             Values::Bit if matches!(text, "0" | "1" | "on" | "off") => Ok(text.to_string()),
             Values::Bit => Err(format!("'{text}' is not one of on, off (or 1, 0)")),
             Values::Switch(word) if text == word => Ok(text.to_string()),
@@ -242,6 +265,7 @@ impl Setting {
                 .default_missing_value("1"),
             Values::OneOf(_) => arg.value_parser(parser).value_name("MODE"),
             Values::Size { .. } => arg.value_parser(parser).value_name("SIZE"),
+            Values::Number { .. } => arg.value_parser(parser).value_name("N"),
             Values::Path => arg.value_parser(parser).value_name("PATH"),
             Values::Names => arg.value_parser(parser).value_name("NAMES"),
         }

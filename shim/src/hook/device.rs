@@ -153,7 +153,7 @@ pub(super) fn free_event(call: &Call, b: &BlockInfo) -> FreeEvent {
             memory: Memory::Device,
             context: context::slot(b.context).number(),
             id: b.id,
-            stack: call.stack(),
+            stack: call.stack_of_free(),
             caller: call.caller,
             ..Event::default()
         },

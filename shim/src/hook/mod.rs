@@ -84,7 +84,7 @@ fn record_free(call: &Call, key: u64, stream: u64) -> Option<Entry> {
         memory: e.memory,
         context: e.context,
         id: e.id,
-        stack: call.stack(),
+        stack: call.stack_of_free(),
         caller: call.caller,
         extra: [0, stream, 0],
         ..Event::default()

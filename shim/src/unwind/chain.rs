@@ -22,7 +22,7 @@ const ADDRESS: u64 = (1 << 48) - 1;
 /// As for [`capture`](super::capture).
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
-pub(super) unsafe fn walk(stack: &ThreadStack, out: &mut [u64], own: Range<u64>) -> Captured {
+pub(super) unsafe fn walk(stack: &ThreadStack, depth: usize, own: Range<u64>, each: impl FnMut(u64, u64)) -> Captured {
     let (sp, pointer): (u64, u64);
     // SAFETY: reads registers only.
     unsafe {
@@ -35,7 +35,7 @@ pub(super) unsafe fn walk(stack: &ThreadStack, out: &mut [u64], own: Range<u64>)
         );
     }
     // SAFETY: as the caller says.
-    unsafe { follow(sp, pointer, stack, out, own) }
+    unsafe { follow(sp, pointer, stack, depth, own, each) }
 }
 
 /// Follows the chain that begins at `pointer`.
@@ -46,13 +46,13 @@ pub(super) unsafe fn follow(
     sp: u64,
     mut pointer: u64,
     stack: &ThreadStack,
-    out: &mut [u64],
+    depth: usize,
     own: Range<u64>,
+    mut each: impl FnMut(u64, u64),
 ) -> Captured {
     let mut captured = Captured { len: 0, hash: hash::SEED, guessed: 0 };
     let mut bounds = stack.bounds(sp);
     let mut lowest = sp;
-    let mut slots = out.iter_mut();
     loop {
         let Some(end) = pointer.checked_add(16) else { return captured };
         if pointer < lowest || !pointer.is_multiple_of(8) {
@@ -72,8 +72,10 @@ pub(super) unsafe fn follow(
             return captured;
         }
         if captured.len > 0 || !own.contains(&(pc - 1)) {
-            let Some(slot) = slots.next() else { return captured };
-            *slot = pc;
+            if captured.len == depth {
+                return captured;
+            }
+            each(pc, lowest);
             captured.len += 1;
             captured.hash = hash::fold(captured.hash, pc);
         }
@@ -97,13 +99,14 @@ mod tests {
         frames[4] = [at(1), 0x8000];
         std::hint::black_box(&mut frames);
         let stack = ThreadStack::new();
-        let mut out = [0; 8];
+        let mut out = Vec::new();
         // SAFETY: the chain above lies on this thread's stack.
-        let captured = unsafe { follow(base, base, &stack, &mut out, 0x4fff..0x5000) };
-        assert_eq!(out[..captured.len], [0x6000, 0x7000, 0x8000]);
-        assert_eq!(captured.hash, hash(&out[..captured.len]));
+        let captured = unsafe { follow(base, base, &stack, 8, 0x4fff..0x5000, |pc, _| out.push(pc)) };
+        assert_eq!(out, [0x6000, 0x7000, 0x8000]);
+        assert_eq!((captured.len, captured.hash), (3, hash(&out)));
+        out.clear();
         // SAFETY: as above.
-        let captured = unsafe { follow(base, base, &stack, &mut out[..2], 0..0) };
-        assert_eq!(out[..captured.len], [0x5000, 0x6000]);
+        let captured = unsafe { follow(base, base, &stack, 2, 0..0, |pc, _| out.push(pc)) };
+        assert_eq!((captured.len, out), (2, vec![0x5000, 0x6000]));
     }
 }

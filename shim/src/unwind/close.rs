@@ -42,6 +42,12 @@ impl Epoch {
         self.0 >= CLOSE
     }
 
+    /// How many generations have begun: a number that does not come again.
+    #[inline(always)]
+    pub(super) fn begun(self) -> u64 {
+        self.0 & (CLOSE - 1)
+    }
+
     /// 16 bits. They come again after 65,536 generations, so the table is cleared then.
     #[inline(always)]
     pub(super) fn generation(self) -> u64 {

@@ -6,8 +6,9 @@
 pub(super) const SEED: u64 = 0x243f_6a88_85a3_08d3;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// Folds one word in.
 #[inline(always)]
-pub(super) fn fold(hash: u64, word: u64) -> u64 {
+pub fn fold(hash: u64, word: u64) -> u64 {
     let product = u128::from(hash ^ word).wrapping_mul(u128::from(FACTOR));
     product as u64 ^ (product >> 64) as u64
 }

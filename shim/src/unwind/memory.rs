@@ -19,7 +19,7 @@ pub(super) fn page_of(address: u64) -> u64 {
 ///
 /// An emulator (valgrind, qemu-user) may answer without having touched the memory. One that calls a page readable that
 /// never is is not asked again: then nothing counts as readable, and stacks are cut short.
-pub(super) fn is_readable(address: u64) -> bool {
+pub(crate) fn is_readable(address: u64) -> bool {
     static TRUTHFUL: AtomicU8 = AtomicU8::new(0);
     let page = page_of(address);
     match TRUTHFUL.load(Relaxed) {
@@ -70,7 +70,7 @@ fn asked(page: u64) -> bool {
 }
 
 /// Whether every page of a range can be read.
-pub(super) fn is_readable_through(start: u64, end: u64) -> bool {
+pub(crate) fn is_readable_through(start: u64, end: u64) -> bool {
     let mut page = page_of(start);
     while page < end {
         if !is_readable(page) {

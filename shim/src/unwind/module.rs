@@ -118,7 +118,7 @@ fn headers_of(object: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
 }
 
 /// Calls `visit` with each loaded object until it answers other than 0. It must not panic.
-pub(super) fn each_object(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> c_int) {
+pub fn each_object(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> c_int) {
     type Visit<'a> = &'a mut dyn FnMut(&libc::dl_phdr_info) -> c_int;
 
     unsafe extern "C" fn call(object: *mut libc::dl_phdr_info, _size: usize, visit: *mut c_void) -> c_int {

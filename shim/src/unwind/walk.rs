@@ -13,6 +13,12 @@ use super::rule::{Kind, Rule};
 use super::stack::{Bounds, ThreadStack};
 use super::{Captured, EXACT, GUESSED, cfi, guess, hash, jit, table};
 
+/// Where a walk takes the rules from.
+pub(super) trait Rules {
+    /// The rule for the code at `at`.
+    fn rule(&mut self, at: u64) -> Rule;
+}
+
 /// One frame of the walk.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
@@ -44,13 +50,20 @@ pub(super) fn is_code_address(pc: u64) -> bool {
     pc.wrapping_sub(4096) < (1 << 47) - 4096
 }
 
-/// Walks from the place that calls it, which is not recorded itself, nor are the frames in `own`
-/// that come first.
+/// Walks from the place that calls it, which is not told itself, nor are the frames in `own` that
+/// come first. Calls `each` with a frame's recorded address and its stack pointer: the frame's own
+/// memory lies between that and the next frame's.
 ///
 /// # Safety
 /// As for [`capture`](super::capture).
 #[inline(always)]
-pub(super) unsafe fn walk(stack: &ThreadStack, out: &mut [u64], own: Range<u64>) -> Captured {
+pub(super) unsafe fn walk(
+    stack: &ThreadStack,
+    rules: &mut impl Rules,
+    depth: usize,
+    own: Range<u64>,
+    mut each: impl FnMut(u64, u64),
+) -> Captured {
     let (at, sp, bp): (u64, u64, u64);
     // SAFETY: reads registers only.
     unsafe {
@@ -64,13 +77,12 @@ pub(super) unsafe fn walk(stack: &ThreadStack, out: &mut [u64], own: Range<u64>)
             options(nomem, nostack, preserves_flags)
         );
     }
-    let epoch = Epoch::now();
     let mut bounds = stack.bounds(sp);
     let mut captured = Captured { len: 0, hash: hash::SEED, guessed: 0 };
     let mut frame = Frame { pc: at, at, sp, bp };
     loop {
         // SAFETY: the frame is this thread's, and so is the stack.
-        let caller = unsafe { step(frame, stack, &mut bounds, epoch) };
+        let caller = unsafe { step(frame, stack, &mut bounds, rules.rule(frame.at)) };
         match caller {
             Some(caller) => frame = caller,
             None => return captured,
@@ -79,13 +91,13 @@ pub(super) unsafe fn walk(stack: &ThreadStack, out: &mut [u64], own: Range<u64>)
             break;
         }
     }
-    for slot in out {
-        *slot = frame.pc;
+    while captured.len < depth {
+        each(frame.pc, frame.sp);
         captured.len += 1;
         captured.guessed += (frame.pc >> GUESSED.trailing_zeros()) as u32;
         captured.hash = hash::fold(captured.hash, frame.pc);
         // SAFETY: as above.
-        let caller = unsafe { step(frame, stack, &mut bounds, epoch) };
+        let caller = unsafe { step(frame, stack, &mut bounds, rules.rule(frame.at)) };
         match caller {
             Some(caller) => frame = caller,
             None => break,
@@ -99,9 +111,8 @@ pub(super) unsafe fn walk(stack: &ThreadStack, out: &mut [u64], own: Range<u64>)
 /// # Safety
 /// The frame is one of the calling thread's.
 #[inline(always)]
-unsafe fn step(frame: Frame, stack: &ThreadStack, bounds: &mut Bounds, epoch: Epoch) -> Option<Frame> {
+unsafe fn step(frame: Frame, stack: &ThreadStack, bounds: &mut Bounds, rule: Rule) -> Option<Frame> {
     let (sp, bp, high) = (frame.sp, frame.bp, bounds.high);
-    let rule = rule(frame.at, epoch);
     // Nearly all frames go through here. Without branches that depend on the rule: a processor
     // that comes from the program's own work would guess most of them wrongly.
     let mask = rule.bp_mask();
@@ -120,25 +131,34 @@ unsafe fn step(frame: Frame, stack: &ThreadStack, bounds: &mut Bounds, epoch: Ep
     is_code_address(pc).then(|| Frame { pc, at: pc - 1, sp: cfa, bp: (saved & mask) | (bp & !mask) })
 }
 
-/// The rule for the code at `at`.
+/// The rules as all threads share them.
+impl Rules for Epoch {
+    #[inline(always)]
+    fn rule(&mut self, at: u64) -> Rule {
+        shared_rule(at, *self).0
+    }
+}
+
+/// The rule for the code at `at`, and whether it may be remembered for this epoch.
 #[inline(always)]
-fn rule(at: u64, epoch: Epoch) -> Rule {
+pub(super) fn shared_rule(at: u64, epoch: Epoch) -> (Rule, bool) {
     if !epoch.closing()
         && let Some(rule) = table::get(at, epoch.generation())
     {
-        return rule;
+        return (rule, true);
     }
     miss(at, epoch)
 }
 
 #[cold]
 #[inline(never)]
-fn miss(at: u64, epoch: Epoch) -> Rule {
+fn miss(at: u64, epoch: Epoch) -> (Rule, bool) {
     let (rule, lasts) = look_up(at, module::find(at).as_ref());
-    if lasts && !epoch.closing() && epoch.is_current() {
+    let lasts = lasts && !epoch.closing() && epoch.is_current();
+    if lasts {
         table::put(at, epoch.generation(), rule);
     }
-    rule
+    (rule, lasts)
 }
 
 /// Works out the rule for the code at `at`, and whether it is so until the code's owner says that

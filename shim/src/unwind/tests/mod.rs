@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Captured, ThreadStack, address, capture, hash, module};
+use super::{Captured, Unwinder, address, hash, module};
 
 /// Calls C functions `depth` deep, then `leaf`.
 type Chain = unsafe extern "C" fn(c_int, unsafe extern "C" fn(*mut c_void), *mut c_void) -> c_long;
@@ -34,7 +34,7 @@ pub(super) fn set_up() {
 /// While a library is being closed, frames are not guessed.
 static CLOSING: RwLock<()> = RwLock::new(());
 
-fn no_close() -> RwLockReadGuard<'static, ()> {
+pub(super) fn no_close() -> RwLockReadGuard<'static, ()> {
     CLOSING.read().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -44,7 +44,7 @@ pub(super) fn exclusive() -> RwLockWriteGuard<'static, ()> {
 }
 
 thread_local! {
-    static STACK: ThreadStack = const { ThreadStack::new() };
+    static UNWINDER: Unwinder = const { Unwinder::new() };
 }
 
 /// What a capture gave.
@@ -59,13 +59,21 @@ impl Stack {
     }
 }
 
-/// The stack from the caller on.
+/// The stack from the caller on, by both walks: where they differ it is empty.
 #[inline(always)]
 fn ours() -> Stack {
     let mut pcs = [0; DEEPEST];
-    // SAFETY: this thread's.
-    let captured = STACK.with(|stack| unsafe { capture(stack, &mut pcs, 0..0) });
+    let captured = walked(&mut pcs, 0..0);
     Stack { pcs, captured }
+}
+
+#[inline(always)]
+fn walked(pcs: &mut [u64], own: std::ops::Range<u64>) -> Captured {
+    // SAFETY: this thread's.
+    let (recorded, fast) = UNWINDER.with(|unwinder| unsafe { super::both(unwinder, pcs, own) });
+    // A guess may be refused to one of them only, while another test closes a library.
+    let same = recorded == fast || recorded.guessed + fast.guessed > 0;
+    if same { recorded } else { Captured { len: 0, hash: 0, guessed: 0 } }
 }
 
 unsafe extern "C" {

@@ -47,8 +47,7 @@ fn every_method_of_finding_a_module_gives_the_same() {
 
 unsafe extern "C" fn without_own(first: *mut c_void) {
     let mut pcs = [0; DEEPEST];
-    // SAFETY: this thread's.
-    let captured = STACK.with(|stack| unsafe { capture(stack, &mut pcs, program()) });
+    let captured = walked(&mut pcs, program());
     // SAFETY: given below.
     unsafe { *first.cast::<(u64, usize)>() = (pcs[0], captured.len) };
 }
@@ -69,8 +68,7 @@ fn own_frames_are_left_out_at_the_inner_end_only() {
 #[test]
 fn nothing_fits_into_nothing() {
     set_up();
-    // SAFETY: this thread's.
-    let captured = STACK.with(|stack| unsafe { capture(stack, &mut [], 0..0) });
+    let captured = walked(&mut [], 0..0);
     assert_eq!(captured, Captured { len: 0, hash: hash(&[]), guessed: 0 });
 }
 

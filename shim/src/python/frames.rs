@@ -1,0 +1,179 @@
+//! The walk along a thread's frames.
+
+use super::find::Interpreter;
+use super::layout::{Chain, Layout};
+use crate::unwind::{self, memory};
+
+/// A frame on the way out.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Frame {
+    /// Its code object.
+    pub code: u64,
+    /// Offset of the running instruction, in bytes.
+    pub instruction: u64,
+    /// What its place is known by.
+    pub key: u64,
+    /// An address on the C stack in the frame of the C call that runs this Python frame and those before it; 0 if the next
+    /// frame out is run by the same call. [`EACH`] where the version does not tell.
+    pub run_by: u64,
+}
+
+/// Owners of frames: a generator or coroutine; from here on no Python frame.
+const GENERATOR: u8 = 1;
+const ENTRY: u8 = 3;
+
+/// In [`Frame::run_by`]: the frame has a C call of its own, whose place on the stack is not known.
+pub const EACH: u64 = u64::MAX;
+
+/// How words are read.
+pub trait Memory {
+    /// Whether each address is asked about first.
+    const IS_CHECKED: bool;
+    /// The word at an address.
+    ///
+    /// # Safety
+    /// It can be read, as far as the implementation does not ask.
+    unsafe fn word(address: u64) -> Option<u64>;
+}
+
+/// Reads at once.
+pub struct Trusted;
+/// Asks the kernel first (0.1 us).
+pub struct Checked;
+
+impl Memory for Trusted {
+    const IS_CHECKED: bool = false;
+    #[inline(always)]
+    unsafe fn word(address: u64) -> Option<u64> {
+        // SAFETY: as the caller says.
+        Some(unsafe { (address as *const u64).read_unaligned() })
+    }
+}
+
+impl Memory for Checked {
+    const IS_CHECKED: bool = true;
+    unsafe fn word(address: u64) -> Option<u64> {
+        let last = address.checked_add(7)?;
+        // SAFETY: it can be read (just asked).
+        (memory::is_readable(address) && memory::is_readable(last))
+            .then(|| unsafe { (address as *const u64).read_unaligned() })
+    }
+}
+
+/// Reads one word, or leaves with "not readable".
+macro_rules! word {
+    ($memory:ident, $address:expr) => {
+        // SAFETY: as the caller of `each` says.
+        unsafe { $memory::word($address) }?
+    };
+}
+
+/// Visits the frames of a thread state, innermost first; with `RUNS` each says which C call runs it. Returns their number,
+/// or `None` if something could not be read.
+///
+/// # Safety
+/// The thread state is the calling thread's, and its words can be read as far as `M` does not ask.
+#[inline(always)]
+pub unsafe fn each<M: Memory, const RUNS: bool>(
+    interpreter: &Interpreter,
+    thread: u64,
+    depth: usize,
+    visit: &mut impl FnMut(&Frame),
+) -> Option<usize> {
+    let l = &interpreter.layout;
+    let mut n = 0;
+    let mut cframe = if l.cframe != 0 { word!(M, thread + l.cframe) } else { 0 };
+    let mut at = match l.chain {
+        Chain::Objects => word!(M, thread + l.frame),
+        _ if l.cframe == 0 => word!(M, thread + l.frame),
+        _ if cframe == 0 => 0,
+        _ => word!(M, cframe + l.current),
+    };
+    // The last frame met: what runs it is known once the next one is.
+    let mut held: Option<Frame> = None;
+    while at != 0 && n < depth {
+        let back = word!(M, at + l.back);
+        let owner = if l.owner != 0 { word!(M, at + l.owner) as u8 } else { 0 };
+        if l.chain == Chain::Shims && owner >= ENTRY {
+            if RUNS && let Some(mut f) = held.take() {
+                f.run_by = at;
+                visit(&f);
+            }
+            at = back;
+            continue;
+        }
+        let code = word!(M, at + l.code) & !l.tag;
+        // In a layout that is wrong this is where it shows; and what is no code object has no place.
+        if code == 0 || word!(M, code + 8) != interpreter.code_type {
+            if M::IS_CHECKED {
+                return None;
+            }
+            at = back;
+            continue;
+        }
+        let raw = word!(M, at + l.instruction);
+        let instruction = match (l.chain, l.minor) {
+            (Chain::Objects, 9) => raw as i32 as i64 as u64,
+            (Chain::Objects, _) => (raw as i32 as i64 * 2) as u64,
+            _ => raw.wrapping_sub(code + l.instructions),
+        };
+        // A frame that is still being set up, or the helper frame of a class's call: CPython does not show them either.
+        if l.first_traceable != 0
+            && owner != GENERATOR
+            && (instruction as i64) < 2 * i64::from(word!(M, code + l.first_traceable) as i32)
+        {
+            if RUNS && l.chain == Chain::Rows && word!(M, at + l.owner - 1) as u8 != 0 {
+                cframe = word!(M, cframe + l.previous_cframe);
+            }
+            at = back;
+            continue;
+        }
+        let mut frame = Frame { code, instruction, key: key::<M>(l, code, instruction)?, run_by: 0 };
+        n += 1;
+        if RUNS {
+            match l.chain {
+                Chain::Objects if cframe == 0 => frame.run_by = EACH,
+                Chain::Rows if word!(M, at + l.owner - 1) as u8 == 0 => {}
+                Chain::Objects | Chain::Rows if cframe != 0 => {
+                    frame.run_by = cframe;
+                    cframe = word!(M, cframe + l.previous_cframe);
+                }
+                Chain::Objects | Chain::Rows => {}
+                Chain::Shims => {
+                    if let Some(f) = held.replace(frame) {
+                        visit(&f);
+                    }
+                    at = back;
+                    continue;
+                }
+            }
+        }
+        visit(&frame);
+        at = back;
+    }
+    if RUNS && let Some(f) = held {
+        visit(&f);
+    }
+    Some(n)
+}
+
+/// What tells a place from all others: where the code object lies, the instruction, and the marks of the code object's
+/// content. A freed code object's address is soon used again, often for one of the same length and lines: the hashes of
+/// its two names are part of it.
+#[inline(always)]
+fn key<M: Memory>(l: &Layout, code: u64, instruction: u64) -> Option<u64> {
+    /// A str's hash, computed since the name was interned.
+    const HASH: u64 = 24;
+    /// The number of items, code units or constants of a code object.
+    const SIZE: u64 = 16;
+    let (file, name) = (word!(M, code + l.file), word!(M, code + l.name));
+    let content = file.rotate_left(17)
+        ^ word!(M, code + l.function).rotate_left(31)
+        ^ word!(M, code + l.lines).rotate_left(47)
+        ^ (word!(M, code + l.first_line) & 0xffff_ffff)
+        ^ word!(M, code + SIZE).rotate_left(7)
+        ^ word!(M, name + HASH)
+        ^ word!(M, file + HASH).rotate_left(13);
+    Some(unwind::fold(code, content ^ instruction.rotate_left(40) ^ 0x9e37_79b9_7f4a_7c15))
+}
