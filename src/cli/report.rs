@@ -23,6 +23,9 @@ pub struct Args {
     /// Frames of each call stack
     #[arg(long, default_value_t = 6, value_name = "N", value_parser = |t: &str| number(t, "--frames"))]
     pub frames: usize,
+    /// Show every frame, also Python's interpreter, CUDA's runtime and vramscope itself
+    #[arg(long)]
+    pub all_frames: bool,
     /// Folder with the programs and libraries that ran, or their debug files; may be given several times
     #[arg(long, value_name = "DIR")]
     pub symbols: Vec<PathBuf>,
@@ -76,6 +79,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
     page.frames = args.frames.max(1);
+    page.all_frames = args.all_frames;
     report::write(&mut page, &history);
     say::print(&page.out)?;
     Ok(ExitCode::SUCCESS)

@@ -1,40 +1,106 @@
 //! Which frames of a stack a person sees: the program's own first. The way from the program through CUDA's runtime into
-//! our hook says nothing, nor does what lies below `main`, nor ten library frames in a row without a name.
+//! our hook says nothing, nor does what lies below `main`, nor ten library frames in a row without a name, nor the
+//! interpreter at work between lines of Python ([`interpreter`]).
 
 use vramscope_core::trace::Module;
 
 use super::history::{At, History};
+use super::interpreter;
+use super::python::{self, STANDARD, Whose};
 use super::text::{clean, clip_start};
-use crate::symbols::{Names, file_name, shorten};
+use crate::symbols::{Name, Names, file_name, shorten};
 
-/// A frame as shown.
+/// A line of a stack, as shown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shown {
     /// Function, or `libfoo.so+0x1234`.
     pub what: String,
     /// `file:line`, or the module.
     pub place: String,
+    /// Whose code it is.
+    pub whose: Whose,
+    /// Frames that the line stands for.
+    pub count: usize,
 }
 
 /// A frame with a name, before it is decided whether it is shown.
-struct Entry {
-    module: String,
-    function: String,
-    place: String,
-    offset: u64,
-    guessed: bool,
-    inlined: bool,
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Number of its module, 0: none.
+    pub number: u32,
+    /// Path of the module.
+    pub path: String,
+    /// File name of the module.
+    pub module: String,
+    /// Function; empty if it has no name.
+    pub function: String,
+    /// `file:line`, or empty.
+    pub place: String,
+    /// Return address in the module.
+    pub offset: u64,
+    /// Found by guessing.
+    pub guessed: bool,
+    /// Inlined into the next one.
+    pub inlined: bool,
+    /// Whose code it is.
+    pub whose: Whose,
+    /// A frame of the machinery behind Python's `import`.
+    pub imports: bool,
 }
 
-/// The frames to show of a stack, innermost first. Its addresses must have been resolved.
-pub fn shown(history: &History, names: &Names, stack: u32) -> Vec<Shown> {
-    let Some(frames) = history.stacks.get(&stack) else { return Vec::new() };
-    let entries: Vec<Entry> = frames.iter().flat_map(|f| entries(history, names, f)).collect();
-    let from = entries.iter().position(|e| !plumbing(e)).unwrap_or(entries.len());
-    let to = entries.iter().skip(from).position(start).map_or(entries.len(), |i| from + i);
-    // A stack of nothing but plumbing is still better shown than not.
-    let kept = if from == to { &entries[..] } else { &entries[from..to] };
-    join(kept)
+impl Default for Entry {
+    fn default() -> Entry {
+        let empty = String::new;
+        Entry {
+            number: 0,
+            path: empty(),
+            module: empty(),
+            function: empty(),
+            place: empty(),
+            offset: 0,
+            guessed: false,
+            inlined: false,
+            whose: Whose::Native,
+            imports: false,
+        }
+    }
+}
+
+impl Entry {
+    /// Whether it is a frame of Python code.
+    pub fn is_python(&self) -> bool {
+        self.whose != Whose::Native
+    }
+}
+
+/// The frames of a stack with their names, innermost first.
+#[derive(Clone, Debug, Default)]
+pub struct Frames {
+    entries: Vec<Entry>,
+}
+
+/// The frames of a stack. Its addresses must have been resolved.
+pub fn shown(history: &History, names: &Names, stack: u32) -> Frames {
+    let frames = history.stacks.get(&stack).into_iter().flatten();
+    Frames { entries: frames.flat_map(|f| entries(history, names, f)).collect() }
+}
+
+impl Frames {
+    /// The lines that a person sees; `all`: a line for each frame, whatever it is.
+    pub fn lines(&self, all: bool) -> Vec<Shown> {
+        if all {
+            return self.entries.iter().map(one).collect();
+        }
+        let own = interpreter::own(&self.entries);
+        let entries: Vec<&Entry> = self.entries.iter().zip(own).filter(|(_, own)| !own).map(|(e, _)| e).collect();
+        let from = entries.iter().position(|e| !plumbing(e)).unwrap_or(entries.len());
+        // What called `main` may also be on the way from one Python frame to another (a nameless `qsort`).
+        let python = entries.iter().rposition(|e| e.is_python()).unwrap_or(0);
+        let to = (from.max(python)..entries.len()).find(|i| start(entries[*i])).unwrap_or(entries.len());
+        // A stack of nothing but plumbing is still better shown than not.
+        let kept = if from == to { &entries[..] } else { &entries[from..to] };
+        join(kept)
+    }
 }
 
 /// All addresses of some stacks, to resolve them at once.
@@ -48,56 +114,62 @@ pub fn addresses(history: &History, stacks: impl IntoIterator<Item = u32>) -> Ve
 }
 
 fn entries(history: &History, names: &Names, frame: &At) -> Vec<Entry> {
+    let directory = history.header.directory.as_str();
     let (number, offset, guessed) = match frame {
         At::Native(module, offset, guessed) => (*module, *offset, *guessed),
         At::Python(number) => {
-            let Some(p) = history.python.get(number) else { return Vec::new() };
-            let place = place(&p.file, p.line, &history.header.directory);
-            let (module, function) = (String::new(), clean(&p.function));
-            return vec![Entry { module, function, place, offset: 0, guessed: false, inlined: false }];
+            let mut e = Entry { function: "(unknown Python)".into(), whose: Whose::User, ..Entry::default() };
+            // The line that said what it is may be lost, and so may the function's name.
+            if let Some(p) = history.python.get(number) {
+                e.place = with_line(&python::short(&p.file, directory), p.line);
+                (e.whose, e.imports) = (python::whose(&p.file), python::imports(&p.file));
+                if !p.function.is_empty() {
+                    e.function = clean(&p.function);
+                }
+            }
+            return vec![e];
         }
-        At::Other(text) => {
-            let (module, place) = (String::new(), String::new());
-            return vec![Entry { module, function: clean(text), place, offset: 0, guessed: false, inlined: false }];
-        }
+        At::Other(text) => return vec![Entry { function: clean(text), ..Entry::default() }],
     };
     let path = history.modules.get(&number).map_or("", |m: &Module| m.path.as_str());
     let module = clean(file_name(path));
+    let plain = Entry { number, path: path.to_string(), module, offset, guessed, ..Entry::default() };
     let found = names.at(number, offset);
     if found.is_empty() {
-        return vec![Entry { module, function: String::new(), place: String::new(), offset, guessed, inlined: false }];
+        return vec![plain];
     }
-    let entry = |n: &crate::symbols::Name| Entry {
-        module: module.clone(),
+    let entry = |n: &Name| Entry {
         function: clean(&n.function),
-        place: place(&n.file, n.line, &history.header.directory),
-        offset,
-        guessed,
+        place: with_line(&short(&n.file, directory), n.line),
         inlined: n.inlined,
+        ..plain.clone()
     };
     found.iter().map(entry).collect()
 }
 
-/// `file:line`, the file as short as it stays clear.
-fn place(file: &str, line: u32, directory: &str) -> String {
-    if file.is_empty() {
-        return String::new();
-    }
+/// A file as short as it stays clear.
+pub fn short(file: &str, directory: &str) -> String {
     let inside = file.strip_prefix(directory).and_then(|f| f.strip_prefix('/'));
-    let short = match inside.filter(|_| !directory.is_empty()) {
+    match inside.filter(|_| !directory.is_empty()) {
         Some(inside) => inside.to_string(),
         // The last two parts say which file it is, mostly.
         None => match file.rmatch_indices('/').nth(1) {
             Some((at, _)) => file[at + 1..].to_string(),
             None => file.to_string(),
         },
-    };
-    let short = clean(&short);
-    if line == 0 { short } else { format!("{short}:{line}") }
+    }
+}
+
+fn with_line(file: &str, line: u32) -> String {
+    let file = clean(file);
+    if line == 0 || file.is_empty() { file } else { format!("{file}:{line}") }
 }
 
 /// The way from the program into our hook.
 fn plumbing(e: &Entry) -> bool {
+    if e.is_python() {
+        return false;
+    }
     const MODULES: [&str; 3] = ["libvramscope.so", "libcudart.so", "libcuda.so"];
     // The runtime linked into a program has these names, if any.
     const FUNCTIONS: [&str; 5] = ["__cudart", "cudart::", "cudaMalloc", "cudaFree", "cudaHost"];
@@ -108,6 +180,9 @@ fn plumbing(e: &Entry) -> bool {
 
 /// What called `main`, or a thread's function: from there on, nothing is the program's.
 fn start(e: &Entry) -> bool {
+    if e.is_python() {
+        return false;
+    }
     const C: [&str; 6] = ["_start", "__libc_start_main", "__libc_start_call_main", "clone", "clone3", "start_thread"];
     const ANY: [&str; 4] =
         ["__libc_start_main_", "__clone", "std::rt::lang_start", "std::sys::backtrace::__rust_begin"];
@@ -116,32 +191,45 @@ fn start(e: &Entry) -> bool {
     C.contains(&function) || loader || ANY.iter().any(|s| function.starts_with(s))
 }
 
-/// Frames as lines; runs without names in one module become one line.
-fn join(entries: &[Entry]) -> Vec<Shown> {
+/// Frames as lines; runs without names in one module become one line, and so does the machinery of an import.
+fn join(entries: &[&Entry]) -> Vec<Shown> {
     let mut lines: Vec<Shown> = Vec::new();
     let mut i = 0;
     while i < entries.len() {
-        let e = &entries[i];
-        let mark = match (e.guessed, e.inlined) {
-            (true, _) => " (guessed)",
-            (false, true) => " (inlined)",
-            (false, false) => "",
+        let e = entries[i];
+        let same = |n: &&&Entry| match e.imports {
+            true => n.imports,
+            false => !e.is_python() && [e, n].iter().all(|x| x.function.is_empty()) && n.module == e.module,
         };
-        if e.function.is_empty() {
-            let same = |n: &&Entry| n.function.is_empty() && n.module == e.module;
-            let run = entries[i..].iter().take_while(same).count();
-            let module = if e.module.is_empty() { "?" } else { &e.module };
-            let what = format!("{module}+0x{:x}{mark}", e.offset);
-            let place = if run > 1 { format!("and {} more without names", run - 1) } else { String::new() };
-            lines.push(Shown { what, place });
-            i += run;
-            continue;
-        }
-        let place = if e.place.is_empty() { e.module.clone() } else { e.place.clone() };
-        lines.push(Shown { what: format!("{}{mark}", e.function), place });
-        i += 1;
+        let count = entries[i..].iter().take_while(same).count().max(1);
+        lines.push(if e.imports {
+            let whose = Whose::Library(STANDARD.to_string());
+            Shown { what: "(import)".to_string(), place: String::new(), whose, count }
+        } else if count > 1 {
+            Shown { place: format!("and {} more without names", count - 1), count, ..one(e) }
+        } else {
+            one(e)
+        });
+        i += count;
     }
     lines
+}
+
+/// One frame as it is.
+fn one(e: &Entry) -> Shown {
+    let mark = match (e.guessed, e.inlined) {
+        (true, _) => " (guessed)",
+        (false, true) => " (inlined)",
+        (false, false) => "",
+    };
+    let (what, place) = if e.function.is_empty() {
+        let module = if e.module.is_empty() { "?" } else { &e.module };
+        (format!("{module}+0x{:x}{mark}", e.offset), String::new())
+    } else {
+        let place = if e.place.is_empty() { &e.module } else { &e.place };
+        (format!("{}{mark}", e.function), place.clone())
+    };
+    Shown { what, place, whose: e.whose.clone(), count: 1 }
 }
 
 /// One frame as a line of this width: function left, place behind it, in a column of its own where it fits.
@@ -159,7 +247,8 @@ pub fn line(frame: &Shown, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::testing::{Script, named};
+    use crate::report::testing::{Script, named, names, trained};
+    use vramscope_core::trace::Frame;
 
     #[test]
     fn the_programs_own_frames_come_first() {
@@ -173,17 +262,92 @@ mod tests {
         let mut names = Names::new(&[]);
         names.insert(1, 0x40, vec![named("forward(Model&)", "/job/model.cu", 88)]);
         names.insert(1, 0x50, vec![named("step", "/job/train.cpp", 41), named("main", "", 0)]);
-        let lines = shown(&history, &names, stack);
-        let show = |what: &str, place: &str| Shown { what: what.into(), place: place.into() };
+        let frames = shown(&history, &names, stack);
+        let lines = [
+            "libcublasLt.so.13+0x30  and 2 more without names",
+            "forward(Model&)  model.cu:88",
+            "step  train.cpp:41",
+            "main  program",
+        ];
+        assert_eq!(text(&frames.lines(false)), lines);
+        assert_eq!(frames.lines(false).iter().map(|l| l.count).collect::<Vec<_>>(), [3, 1, 1, 1]);
+        assert_eq!(frames.lines(true).len(), 9);
+    }
+
+    /// Lines as text.
+    fn text(lines: &[Shown]) -> Vec<String> {
+        lines.iter().map(|l| format!("{}  {}", l.what, l.place).trim_end().to_string()).collect()
+    }
+
+    #[test]
+    fn python_lines_stand_among_native_ones_without_the_interpreter() {
+        let (s, stack) = trained();
+        let frames = shown(&s.history(), &names(), stack);
+        let lines = [
+            "c10::cuda::raw_alloc(unsigned long)  libc10_cuda.so",
+            "at::linear(at::Tensor const&)  libtorch_cpu.so",
+            "Linear.forward  torch/nn/modules/linear.py:125",
+            "Module._call_impl  torch/nn/modules/module.py:1750",
+            "Net.forward  train.py:20",
+            "Module._call_impl  torch/nn/modules/module.py:1750",
+            "main  train.py:41",
+            "<module>  train.py:60",
+        ];
+        assert_eq!(text(&frames.lines(false)), lines);
+        let all = text(&frames.lines(true));
+        assert_eq!(all.len(), s.history().stacks[&stack].len());
+        assert_eq!((all[0].as_str(), all[1].as_str()), ("libvramscope.so+0x99", "libcudart.so.13+0x20"));
+        assert!(all.iter().any(|l| l.starts_with("_PyEval_EvalFrameDefault  libpython3.11.so")));
+        assert!(all.iter().any(|l| l.starts_with("libc.so.6+0x90")));
+    }
+
+    #[test]
+    fn python_functions_are_never_taken_for_plumbing_or_the_start() {
+        let mut s = Script::new();
+        s.module(2, "/opt/libvramscope.so");
+        s.module(3, "/usr/lib/libc.so.6");
+        let frames = [
+            Frame::Native(2, 0x10),
+            s.python("cudaMalloc", "/job/cuda.py", 3),
+            s.python("clone", "/job/cuda.py", 8),
+            // `qsort` calling back, in a libc without names.
+            Frame::Native(3, 0x20),
+            s.python("main", "/job/run.py", 9),
+            Frame::Native(3, 0x90),
+            Frame::Native(1, 0x60),
+        ];
+        let stack = s.stack_of(&frames);
+        let lines = ["cudaMalloc  cuda.py:3", "clone  cuda.py:8", "libc.so.6+0x20", "main  run.py:9"];
+        assert_eq!(text(&shown(&s.history(), &Names::new(&[]), stack).lines(false)), lines);
+    }
+
+    #[test]
+    fn an_import_is_one_line() {
+        let mut s = Script::new();
+        const BOOTSTRAP: &str = "<frozen importlib._bootstrap>";
+        const LOADER: &str = "<frozen importlib._bootstrap_external>";
+        let frames = [
+            s.python("<module>", "/job/model.py", 1),
+            s.python("_call_with_frames_removed", BOOTSTRAP, 241),
+            s.python("exec_module", LOADER, 940),
+            s.python("_find_and_load", BOOTSTRAP, 1176),
+            s.python("import_module", "/usr/lib/python3.11/importlib/__init__.py", 126),
+            s.python("<module>", "<stdin>", 1),
+            Frame::Python(99),
+        ];
+        let stack = s.stack_of(&frames);
+        let lines = shown(&s.history(), &Names::new(&[]), stack).lines(false);
         assert_eq!(
-            lines,
+            text(&lines),
             [
-                show("libcublasLt.so.13+0x30", "and 2 more without names"),
-                show("forward(Model&)", "model.cu:88"),
-                show("step", "train.cpp:41"),
-                show("main", "program"),
+                "<module>  model.py:1",
+                "(import)",
+                "import_module  python3.11/importlib/__init__.py:126",
+                "<module>  <stdin>:1",
+                "(unknown Python)"
             ]
         );
+        assert_eq!(lines[1].count, 3);
     }
 
     #[test]
@@ -191,7 +355,8 @@ mod tests {
         let mut s = Script::new();
         s.module(2, "/opt/libvramscope.so");
         let stack = s.stack(&[(2, 0x10)]);
-        assert_eq!(shown(&s.history(), &Names::new(&[]), stack)[0].what, "libvramscope.so+0x10");
+        let frames = shown(&s.history(), &Names::new(&[]), stack);
+        assert_eq!(text(&frames.lines(false)), ["libvramscope.so+0x10"]);
     }
 
     #[test]
@@ -200,6 +365,8 @@ mod tests {
             what: "void at::native::vectorized<4, at::native::Fill<float>, std::array<char*, 1ul>>(int, Fill<float>)"
                 .into(),
             place: "a/very/long/folder/that/goes/on/and/on/kernel.cuh:123".into(),
+            whose: Whose::Native,
+            count: 1,
         };
         for width in [40, 60, 92] {
             assert!(line(&frame, width).chars().count() <= width);

@@ -10,11 +10,14 @@ pub mod codes;
 pub mod errors;
 pub mod frames;
 pub mod history;
+pub mod interpreter;
 pub mod leaks;
 pub mod order;
 pub mod owners;
 pub mod peak;
 pub mod pool;
+pub mod python;
+pub mod room;
 pub mod sizes;
 pub mod stacks;
 pub mod state;
@@ -39,12 +42,14 @@ pub struct Page {
     pub top: usize,
     /// Frames of a stack.
     pub frames: usize,
+    /// Every frame of a stack, also those that say nothing to most.
+    pub all_frames: bool,
 }
 
 impl Page {
     /// An empty page.
     pub fn new(paint: Paint, symbols: &[PathBuf], top: usize) -> Page {
-        Page { out: String::new(), paint, names: Names::new(symbols), top: top.max(1), frames: 6 }
+        Page { out: String::new(), paint, names: Names::new(symbols), top: top.max(1), frames: 6, all_frames: false }
     }
 
     /// Begins a section.
@@ -79,6 +84,8 @@ impl Page {
 
 /// Writes the whole report.
 pub fn write(page: &mut Page, history: &History) {
+    // What the history itself says (`vramscope symbolize`) needs no file.
+    page.names.know(&history.symbols);
     head(page, history);
     if !history.has_events() {
         page.line("\nNothing was recorded: no GPU memory was asked for.");

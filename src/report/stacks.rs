@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use super::Page;
-use super::frames::{self, Shown};
+use super::frames::{self, Frames, Shown};
 use super::history::History;
+use super::python::Whose;
+use super::room::{self, Row};
 use super::state::Group;
 use super::tally::Tally;
 use super::text::{WIDTH, bytes, clip, percent, plural};
@@ -53,7 +55,7 @@ pub fn entries(page: &mut Page, history: &History, mut groups: Vec<(&Group, Tall
     let mut entries: Vec<Entry> = Vec::new();
     let mut known: HashMap<(Vec<Shown>, String), usize> = HashMap::new();
     for (group, tally) in groups {
-        let frames = frames::shown(history, &page.names, group.stack);
+        let frames = frames::shown(history, &page.names, group.stack).lines(page.all_frames);
         let note = note(history, group);
         let at = *known.entry((frames.clone(), note.clone())).or_insert_with(|| {
             entries.push(Entry { frames, tally: Tally::default(), note });
@@ -88,7 +90,7 @@ pub fn list(page: &mut Page, entries: &[Entry], mut rest: Tally, by: By, whole: 
         let note = clip(&e.note, WIDTH.saturating_sub(head.len() + 2));
         let line = format!("{}  {}", page.paint.bold(&head), page.paint.dim(&note));
         page.line(line.trim_end());
-        stack(page, &e.frames);
+        lines(page, &e.frames);
     }
     let more = entries.len().saturating_sub(page.top);
     for e in entries.iter().skip(page.top) {
@@ -106,19 +108,92 @@ pub fn list(page: &mut Page, entries: &[Entry], mut rest: Tally, by: By, whole: 
 }
 
 /// Writes a stack's visible frames.
-pub fn stack(page: &mut Page, frames: &[Shown]) {
+pub fn stack(page: &mut Page, frames: &Frames) {
+    lines(page, &frames.lines(page.all_frames));
+}
+
+fn lines(page: &mut Page, lines: &[Shown]) {
     const INDENT: usize = 8;
-    if frames.is_empty() {
+    if lines.is_empty() {
         let text = page.paint.dim("(no stack)");
         page.line(&format!("{:INDENT$}{text}", ""));
     }
-    // One more frame takes no more room than saying that there is one.
-    let room = if frames.len() == page.frames + 1 { frames.len() } else { page.frames };
-    for f in frames.iter().take(room) {
-        page.line(format!("{:INDENT$}{}", "", frames::line(f, WIDTH - INDENT)).trim_end());
+    let room = if page.all_frames { usize::MAX } else { page.frames };
+    for row in room::rows(lines, room) {
+        let text = match row {
+            Row::Frame(frame) => {
+                let line = frames::line(frame, WIDTH - INDENT);
+                // The user's own Python is what most look for.
+                if frame.whose == Whose::User { page.paint.bold(line.trim_end()) } else { line }
+            }
+            Row::Gap(text) => page.paint.dim(&text),
+        };
+        page.line(format!("{:INDENT$}{text}", "").trim_end());
     }
-    if frames.len() > room {
-        let text = page.paint.dim(&format!("... {} more frames", frames.len() - room));
-        page.line(&format!("{:INDENT$}{text}", ""));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::{MIB, Script, names, trained};
+    use crate::report::text::Paint;
+    use vramscope_core::event::Memory;
+    use vramscope_core::trace::Frame;
+
+    /// A stack of PyTorch's as written.
+    fn written(change: impl Fn(&mut Page)) -> String {
+        let (script, stack) = trained();
+        let mut page = Page::new(Paint::default(), &[], 10);
+        page.names = names();
+        change(&mut page);
+        let frames = frames::shown(&script.history(), &page.names, stack);
+        super::stack(&mut page, &frames);
+        page.out
+    }
+
+    #[test]
+    fn python_lines_are_seen_in_little_room() {
+        let text = written(|page| page.frames = 3);
+        println!("{text}");
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(lines.len(), 6);
+        assert!(lines[0].starts_with("c10::cuda::raw_alloc(unsigned long) ") && lines[0].ends_with("libc10_cuda.so"));
+        assert!(lines[1].starts_with("at::linear"));
+        assert!(lines[2].starts_with("Linear.forward ") && lines[2].ends_with(" torch/nn/modules/linear.py:125"));
+        assert!(lines[3].starts_with("Module._call_impl"));
+        assert!(lines[4].starts_with("Net.forward ") && lines[4].ends_with(" train.py:20"));
+        assert_eq!(lines[5], "... 3 more frames");
+    }
+
+    #[test]
+    fn the_users_python_stands_out() {
+        let text = written(|page| page.paint.on = true);
+        assert!(text.contains("\x1b[1mNet.forward ") && text.contains("train.py:20\x1b[0m\n"), "{text}");
+        assert!(!text.contains("\x1b[1mLinear.forward"));
+    }
+
+    #[test]
+    fn all_frames_are_all() {
+        let text = written(|page| page.all_frames = true);
+        assert_eq!(text.lines().count(), 16, "{text}");
+        assert!(text.contains("_PyEval_EvalFrameDefault") && text.contains("libvramscope.so+0x99"));
+    }
+
+    #[test]
+    fn stacks_that_differ_in_the_interpreter_are_one_entry() {
+        let mut s = Script::new();
+        s.module(2, "/usr/lib/libpython3.11.so.1.0");
+        let step = s.python("step", "/job/train.py", 7);
+        for offset in [0x10, 0x20] {
+            let stack = s.stack_of(&[step.clone(), Frame::Native(2, offset)]);
+            s.direct(Memory::Device, 2 * MIB, stack, 1);
+        }
+        let history = s.history();
+        let mut page = Page::new(Paint::default(), &[], 10);
+        let groups = || history.state.groups().iter().map(|g| (g, g.now)).collect();
+        let (one, _) = entries(&mut page, &history, groups(), By::Bytes);
+        assert_eq!((one.len(), one[0].tally.count, one[0].frames[0].place.as_str()), (1, 2, "train.py:7"));
+        page.all_frames = true;
+        assert_eq!(entries(&mut page, &history, groups(), By::Bytes).0.len(), 2);
     }
 }

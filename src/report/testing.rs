@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, FreeHow, Memory, Source};
-use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Stack};
+use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Python, Stack};
 
 use super::History;
-use crate::symbols::Name;
+use crate::symbols::{Name, Names};
 
 pub const MIB: u64 = 1 << 20;
 
@@ -17,6 +17,7 @@ pub struct Script {
     pub time: u64,
     ids: u64,
     stacks: u32,
+    places: u32,
 }
 
 impl Script {
@@ -36,7 +37,8 @@ impl Script {
             ..Header::default()
         };
         let device = Device { device: 0, name: "NVIDIA H200".into(), uuid: "GPU-01234567".into(), bytes: 139 << 30 };
-        let mut s = Script { lines: vec![Line::Header(header), Line::Device(device)], time: 0, ids: 0, stacks: 0 };
+        let mut s =
+            Script { lines: vec![Line::Header(header), Line::Device(device)], time: 0, ids: 0, stacks: 0, places: 0 };
         s.module(1, "/job/program");
         let context = Event { kind: EventKind::Context, context: 1, extra: [0, 1, 0], ..Event::default() };
         s.event(context);
@@ -48,10 +50,23 @@ impl Script {
     }
 
     pub fn stack(&mut self, frames: &[(u32, u64)]) -> u32 {
+        let frames: Vec<Frame> = frames.iter().map(|(m, o)| Frame::Native(*m, *o)).collect();
+        self.stack_of(&frames)
+    }
+
+    /// A stack of frames of any kind.
+    pub fn stack_of(&mut self, frames: &[Frame]) -> u32 {
         self.stacks += 1;
-        let frames = frames.iter().map(|(m, o)| Frame::Native(*m, *o)).collect();
-        self.lines.push(Line::Stack(Stack { stack: self.stacks, frames, cut: false }));
+        self.lines.push(Line::Stack(Stack { stack: self.stacks, frames: frames.to_vec(), cut: false }));
         self.stacks
+    }
+
+    /// A frame of Python code, at a place of its own.
+    pub fn python(&mut self, function: &str, file: &str, line: u32) -> Frame {
+        self.places += 1;
+        let place = Python { python: self.places, function: function.into(), file: file.into(), line };
+        self.lines.push(Line::Python(place));
+        Frame::Python(self.places)
     }
 
     pub fn event(&mut self, e: Event) {
@@ -155,6 +170,55 @@ impl Script {
 /// A name at an address.
 pub fn named(function: &str, file: &str, line: u32) -> Name {
     Name { function: function.into(), file: file.into(), line, inlined: false }
+}
+
+/// A history with a stack as PyTorch makes them, of a step of `train.py`. [`names`] has its names.
+pub fn trained() -> (Script, u32) {
+    const TORCH: &str = "/usr/lib/python3.11/site-packages/torch/nn/modules";
+    let mut s = Script::new();
+    s.module(2, "/opt/libvramscope.so");
+    s.module(3, "/usr/lib/libcudart.so.13");
+    s.module(4, "/usr/lib/libc10_cuda.so");
+    s.module(5, "/usr/lib/libtorch_cpu.so");
+    s.module(6, "/usr/lib/libpython3.11.so.1.0");
+    s.module(7, "/usr/bin/python3.11");
+    s.module(8, "/usr/lib/libc.so.6");
+    let (linear, module) = (format!("{TORCH}/linear.py"), format!("{TORCH}/module.py"));
+    let frames = [
+        Frame::Native(2, 0x99),
+        Frame::Native(3, 0x20),
+        Frame::Native(4, 0x10),
+        Frame::Native(5, 0x10),
+        Frame::Native(6, 0x20),
+        s.python("Linear.forward", &linear, 125),
+        s.python("Module._call_impl", &module, 1750),
+        Frame::Native(6, 0x10),
+        Frame::Native(6, 0x20),
+        s.python("Net.forward", "/job/train.py", 20),
+        s.python("Module._call_impl", &module, 1750),
+        s.python("main", "/job/train.py", 41),
+        s.python("<module>", "/job/train.py", 60),
+        Frame::Native(6, 0x10),
+        Frame::Native(7, 0x70),
+        Frame::Native(8, 0x90),
+    ];
+    let stack = s.stack_of(&frames);
+    (s, stack)
+}
+
+/// Names for the addresses of [`trained`].
+pub fn names() -> Names {
+    let mut names = Names::new(&[]);
+    for (module, offset, function) in [
+        (4, 0x10, "c10::cuda::raw_alloc(unsigned long)"),
+        (5, 0x10, "at::linear(at::Tensor const&)"),
+        (6, 0x10, "_PyEval_EvalFrameDefault"),
+        (6, 0x20, "method_vectorcall_VARARGS_KEYWORDS"),
+        (7, 0x70, "main"),
+    ] {
+        names.insert(module, offset, vec![named(function, "", 0)]);
+    }
+    names
 }
 
 /// A small program that does a little of everything.
