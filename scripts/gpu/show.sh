@@ -3,7 +3,7 @@
 #
 #   show.sh [LOGS] [CASE...]     LOGS: a folder, default ./gpu-logs; without cases all of them (about 7 minutes)
 #
-# Cases: order loop spin lazy torch cupy jax numba triton blas oom addsup sanitizer samples pairs callback reset probe
+# Cases: order loop spin lazy torch cupy jax numba triton blas oom addsup sanitizer samples pairs stacks overhead callback reset probe
 # The exit code is the number of wrong rows of the table. README.md beside this file says what each case shows.
 # Environment: VRAMSCOPE (the command, its library beside it or in VRAMSCOPE_LIBRARY), MODES, FRAMEWORK_MODES, NVCC,
 # ARCH, PYTHON, LIMIT (seconds a program).
@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 logs=${1:-./gpu-logs}
 [ $# -gt 0 ] && shift
-all_cases="order loop spin lazy torch cupy jax numba triton blas oom addsup sanitizer samples pairs callback reset probe"
+all_cases="order loop spin lazy torch cupy jax numba triton blas oom addsup sanitizer samples pairs stacks overhead callback reset probe"
 cases=${*:-$all_cases}
 for c in $cases; do
     case " $all_cases " in *" $c "*) ;; *) echo "show.sh: no case $c; there are: $all_cases" >&2; exit 255 ;; esac
@@ -365,7 +365,7 @@ do_pairs() {
     local level mode group keys title cells verdict limit_ns rc m suffix
     [ -e "$bin/pairs" ] || { add_row pairs "NOT BUILT" - - - -; return; }
     run_one pairs bare off "$bin/pairs"
-    for level in unrecorded off native; do
+    for level in unrecorded off native all; do
         for m in $modes; do
             mode=$m
             [ $level = unrecorded ] && mode=$m:off
@@ -400,8 +400,61 @@ do_pairs() {
                     done
                 fi
             done
-            add_row "pairs, $(case $level in unrecorded) echo "no recording" ;; off) echo "recorded, no stacks" ;; native) echo "native stacks" ;; esac): $title" \
+            add_row "pairs, $(case $level in unrecorded) echo "no recording" ;; off) echo "recorded, no stacks" ;; native) echo "native stacks" ;; all) echo "all stacks" ;; esac): $title" \
                 "$verdict" "$(pairs_cell pairs bare "$keys")" "${cells[@]}"
+        done
+    done
+}
+# Whether what was allocated carries the line of Python that caused it.
+do_stacks() {
+    row=560
+    local what label verdict cell f
+    for what in torch cupy triton blas; do
+        label=stacks-$what
+        verdict=ok cell="no history"
+        run_one "$label" bare off "$python" "$here/stack_lines.py" $what
+        if [ "$(cat "$raw/$label.bare.rc")" != 0 ]; then
+            add_row "Python lines: $what" "skipped: bare fails" "exit $(cat "$raw/$label.bare.rc")" - - -
+            continue
+        fi
+        run_one "$label" auto all "$python" "$here/stack_lines.py" $what || verdict=WRONG
+        f=$(ls -S "$tmp/trace/$label.auto".* 2>/dev/null | head -1)
+        { [ -n "$f" ] && "$python" "$here/stack_lines.py" $what check "$f" >"$raw/$label.text" 2>&1; } || verdict=WRONG
+        cell=$(sed -n 's/^\([0-9/]* marks.*\)/\1/p' "$raw/$label.text")
+        [ -n "$f" ] && { cp "$f" "$logs/$label.jsonl"; "$vramscope" report "$f" --color never >"$raw/$label.report" 2>&1 || verdict=WRONG; }
+        [ $verdict = ok ] || detail "$label: $(tail -n 3 "$raw/$label.text") $(tail -n 2 "$raw/$label.auto.err" | cut -c1-300)"
+        forget "$label" auto
+        add_row "Python lines: $what" "$verdict" ran "$cell" - -
+    done
+}
+# What recording costs a training loop: off, python, native and all stacks, with PyTorch's cache and without.
+do_overhead() {
+    row=580
+    local size cache level round best v cells
+    for size in launch gpu; do
+        for cache in cache nocache; do
+            cells=
+            for level in bare off python native all; do
+                best=
+                for round in 1 2; do
+                    (
+                        [ $cache = nocache ] && export PYTORCH_NO_CUDA_MEMORY_CACHING=1
+                        case $level in
+                        bare) run_one "overhead-$size-$cache" bare off "$python" "$here/overhead.py" $size ;;
+                        *) run_one "overhead-$size-$cache" auto:record $level "$python" "$here/overhead.py" $size ;;
+                        esac
+                    )
+                    case $level in bare) v=bare ;; *) v=auto:record ;; esac
+                    v=$(value "$raw/overhead-$size-$cache.$v.err" ms_step)
+                    best=$(printf '%s\n' "$best" "$v" | grep . | sort -n | head -1)
+                    [ $level = bare ] || {
+                        grep -c '"kind":"alloc"' "$tmp/trace/overhead-$size-$cache.auto:record".* >"$raw/overhead-$size-$cache.$level.allocs" 2>/dev/null
+                        forget "overhead-$size-$cache" auto:record
+                    }
+                done
+                cells="$cells $level=$best"
+            done
+            add_row "training step ms, $size-bound, $cache:$cells" "$([ -n "$best" ] && echo ok || echo WRONG)" - - - -
         done
     done
 }
@@ -446,7 +499,7 @@ lane do_samples=samples do_sanitizer=sanitizer do_spin=spin
 wait
 echo "side by side: done after $((SECONDS - started)) s" >&2
 # Alone: what measures time, or all of the card's memory.
-for c in pairs loop blas addsup lazy oom reset probe; do wanted $c && "do_$c"; done
+for c in pairs overhead stacks loop blas addsup lazy oom reset probe; do wanted $c && "do_$c"; done
 
 # -------------------------------------------------------------------------------------------------------------- table
 
