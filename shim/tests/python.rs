@@ -43,6 +43,7 @@ fn the_lines_of_a_3_9_table() {
     let table = [4, 2, 6, 255];
     let lines: Vec<u32> = (0..6).map(|unit| line::of(9, &table, 1, unit * 2)).collect();
     assert_eq!(lines, [1, 1, 3, 3, 3, 2]);
+    assert_eq!(line::of(9, &table, 1, (-1i64) as u64), 1);
 }
 
 #[test]

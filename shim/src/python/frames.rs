@@ -92,6 +92,7 @@ pub unsafe fn each<M: Memory, const RUNS: bool>(
     };
     // The last frame met: what runs it is known once the next one is.
     let mut held: Option<Frame> = None;
+    let mut last = LastFile::default();
     while at != 0 && n < depth {
         let back = word!(M, at + l.back);
         let owner = if l.owner != 0 { word!(M, at + l.owner) as u8 } else { 0 };
@@ -129,7 +130,7 @@ pub unsafe fn each<M: Memory, const RUNS: bool>(
             at = back;
             continue;
         }
-        let mut frame = Frame { code, instruction, key: key::<M>(l, code, instruction)?, run_by: 0 };
+        let mut frame = Frame { code, instruction, key: key::<M>(l, code, instruction, &mut last)?, run_by: 0 };
         n += 1;
         if RUNS {
             match l.chain {
@@ -159,21 +160,61 @@ pub unsafe fn each<M: Memory, const RUNS: bool>(
 }
 
 /// What tells a place from all others: where the code object lies, the instruction, and the marks of the code object's
-/// content. A freed code object's address is soon used again, often for one of the same length and lines: the hashes of
-/// its two names are part of it.
+/// content. A freed code object's address is soon used again, often for one of the same length and lines, with its texts
+/// at the addresses of the old ones' too: what its two names say is part of it.
 #[inline(always)]
-fn key<M: Memory>(l: &Layout, code: u64, instruction: u64) -> Option<u64> {
-    /// A str's hash, computed since the name was interned.
-    const HASH: u64 = 24;
+fn key<M: Memory>(l: &Layout, code: u64, instruction: u64, last: &mut LastFile) -> Option<u64> {
     /// The number of items, code units or constants of a code object.
     const SIZE: u64 = 16;
     let (file, name) = (word!(M, code + l.file), word!(M, code + l.name));
-    let content = file.rotate_left(17)
+    // A name is interned, and its hash therefore computed; a file's name, given to `compile`, often is not.
+    let mut said = word!(M, file + HASH);
+    if said == NOT_COMPUTED {
+        if last.object != file {
+            *last = LastFile { object: file, content: content::<M>(l, file)? };
+        }
+        said = last.content;
+    }
+    let marks = file.rotate_left(17)
         ^ word!(M, code + l.function).rotate_left(31)
         ^ word!(M, code + l.lines).rotate_left(47)
         ^ (word!(M, code + l.first_line) & 0xffff_ffff)
         ^ word!(M, code + SIZE).rotate_left(7)
         ^ word!(M, name + HASH)
-        ^ word!(M, file + HASH).rotate_left(13);
-    Some(unwind::fold(code, content ^ instruction.rotate_left(40) ^ 0x9e37_79b9_7f4a_7c15))
+        ^ said.rotate_left(13);
+    Some(unwind::fold(code, marks ^ instruction.rotate_left(40) ^ 0x9e37_79b9_7f4a_7c15))
+}
+
+/// A str's hash, if it was ever asked for.
+const HASH: u64 = 24;
+const NOT_COMPUTED: u64 = u64::MAX;
+
+/// The file's name read last in a walk: frames of one file often stand in a row.
+#[derive(Default)]
+struct LastFile {
+    object: u64,
+    content: u64,
+}
+
+/// A hash of a str's content.
+#[inline(never)]
+fn content<M: Memory>(l: &Layout, object: u64) -> Option<u64> {
+    /// Longer ones are told apart by their ends.
+    const LONGEST: u64 = 512;
+    let (len, state) = (word!(M, object + 16), word!(M, object + 32));
+    let (width, ascii) = (state >> 2 & 7, state >> 6 & 1 == 1);
+    let start = object + if ascii { l.ascii } else { l.compact };
+    let bytes = len.min(1 << 32) * width;
+    let mut hash = unwind::fold(bytes, 1);
+    let mut at = bytes.saturating_sub(LONGEST) & !7;
+    while at < bytes {
+        let mut word = word!(M, start + at);
+        if bytes - at < 8 {
+            // Behind the text stands a zero, and behind that anything, up to the object's end at a multiple of 16.
+            word &= (1 << ((bytes - at) * 8)) - 1;
+        }
+        hash = unwind::fold(hash, word);
+        at += 8;
+    }
+    Some(hash)
 }

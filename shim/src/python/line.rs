@@ -3,6 +3,10 @@
 /// The line of the instruction at an offset in bytes.
 pub fn of(minor: u32, table: &[u8], first: i32, offset: u64) -> u32 {
     let offset = offset as i64;
+    // Before the first instruction: so says CPython.
+    if offset < 0 {
+        return u32::try_from(first).unwrap_or(0);
+    }
     let line = match minor {
         ..=9 => pairs(table, first, offset),
         10 => ranges(table, first, offset),
