@@ -69,6 +69,9 @@ pub enum Memory {
     Imported = 8,
     /// A CUDA array.
     Array = 9,
+    /// What PyTorch's own allocator gave out of memory that it holds (a tensor's storage): not memory of its own, but a part
+    /// of an allocation of another kind.
+    Tensor = 10,
 }
 
 impl Memory {
@@ -253,7 +256,7 @@ numbered!(EventKind {
 });
 numbered!(Memory {
     None = 0 => "none", Device = 1 => "device", Pitch = 2 => "pitch", Managed = 3 => "managed", Pinned = 4 => "pinned",
-    Registered = 5 => "registered", Async = 6 => "async", Vmm = 7 => "vmm", Imported = 8 => "imported", Array = 9 => "array",
+    Registered = 5 => "registered", Async = 6 => "async", Vmm = 7 => "vmm", Imported = 8 => "imported", Array = 9 => "array", Tensor = 10 => "tensor",
 });
 numbered!(Source {
     Driver = 0 => "driver", Hit = 1 => "hit", Miss = 2 => "miss", Capture = 3 => "capture", Hoarder = 4 => "hoarder",

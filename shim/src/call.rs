@@ -4,7 +4,7 @@ use vramscope_core::api::Api;
 
 use crate::modules::{self, Kind};
 use crate::thread::{self, Thread};
-use crate::{recorder, settings, stacks};
+use crate::{recorder, stacks};
 
 /// What a hook knows of the call it serves.
 pub struct Call {
@@ -52,7 +52,7 @@ impl Call {
     /// The same for a free, which `VRAMSCOPE_STACKS_ON_FREE=off` leaves without.
     #[inline]
     pub fn stack_of_free(&self) -> u32 {
-        if settings::get().stacks_on_free { self.stack() } else { 0 }
+        if recorder::recording() { stacks::of_free(self.thread) } else { 0 }
     }
 
     /// A small number of the thread.

@@ -15,6 +15,7 @@ mod door;
 mod driver;
 mod entry;
 mod exit;
+mod exports;
 mod hook;
 mod hooks;
 mod ledger;

@@ -41,6 +41,11 @@ pub fn here(t: &Thread) -> u32 {
     0
 }
 
+/// The same for a free, which `VRAMSCOPE_STACKS_ON_FREE=off` leaves without.
+pub fn of_free(t: &Thread) -> u32 {
+    if settings::get().stacks_on_free { here(t) } else { 0 }
+}
+
 #[inline(always)]
 fn hash(t: &Thread, s: &Settings) -> Option<u64> {
     let mut hash = 0;
@@ -151,10 +156,8 @@ fn splice<'a>(native: &'a [unwind::Recorded], places: &'a [python::Frame], mut e
                 let behind = usize::from(done_places > 0);
                 rest.iter().skip(behind).position(|f| python::is_evaluator(f.pc)).map(|at| at + behind)
             }
-            address => (0..rest.len()).find(|&at| {
-                let end = rest.get(at + 1).map_or(rest[at].sp + (64 << 10), |next| next.sp);
-                (rest[at].sp..end).contains(&address)
-            }),
+            // (Where the last one ends is not known; it is the thread's beginning, or the walk was cut there.)
+            address => rest.windows(2).position(|f| (f[0].sp..f[1].sp).contains(&address)),
         };
         let Some(at) = runs else { continue };
         rest[..at].iter().for_each(|f| each(Spliced::Native(f)));

@@ -42,6 +42,8 @@ fn layers(page: &mut Page, totals: &Totals) {
             if rounding * 50 > t.bytes {
                 text += &format!(" ({} of it rounding)", bytes(rounding));
             }
+        } else if layer == Layer::Tensor {
+            text += " (inside the memory above)";
         } else if !layer.on_device() {
             text += " (not device memory of this process)";
         }

@@ -57,10 +57,12 @@ pub enum Layer {
     Registered,
     /// Another process's memory: not ours to count.
     Imported,
+    /// What PyTorch's allocator gave out, inside memory of the other layers.
+    Tensor,
 }
 
 /// All layers, in the order a report shows them.
-pub const LAYERS: [Layer; 9] = [
+pub const LAYERS: [Layer; 10] = [
     Layer::Pool,
     Layer::Direct,
     Layer::Async,
@@ -70,6 +72,7 @@ pub const LAYERS: [Layer; 9] = [
     Layer::Pinned,
     Layer::Registered,
     Layer::Imported,
+    Layer::Tensor,
 ];
 
 impl Layer {
@@ -85,12 +88,13 @@ impl Layer {
             Memory::Pinned => Layer::Pinned,
             Memory::Registered => Layer::Registered,
             Memory::Imported => Layer::Imported,
+            Memory::Tensor => Layer::Tensor,
         }
     }
 
-    /// Whether its bytes are this process's on the device.
+    /// Whether its bytes are this process's on the device, and not counted by another layer.
     pub fn on_device(self) -> bool {
-        !matches!(self, Layer::Pinned | Layer::Registered | Layer::Imported)
+        !matches!(self, Layer::Pinned | Layer::Registered | Layer::Imported | Layer::Tensor)
     }
 
     /// As a report calls it.
@@ -105,6 +109,7 @@ impl Layer {
             Layer::Pinned => "pinned host memory",
             Layer::Registered => "registered host memory",
             Layer::Imported => "other processes' memory",
+            Layer::Tensor => "PyTorch's tensors",
         }
     }
 }

@@ -130,6 +130,8 @@ pub enum Link {
     Plugin,
     /// A shared library linked with nothing.
     PlainLibrary,
+    /// A shared library linked with libcudart.so.13 and with `libc10.so` beside it.
+    OnC10,
 }
 
 impl Link {
@@ -143,7 +145,9 @@ impl Link {
             Link::Static => "static",
             Link::Driver => "driver",
             Link::None => "plain",
-            Link::Library | Link::Library12 | Link::PlainLibrary | Link::WithPlugins | Link::Plugin => "so",
+            Link::Library | Link::Library12 | Link::PlainLibrary | Link::OnC10 | Link::WithPlugins | Link::Plugin => {
+                "so"
+            }
         }
     }
 }
@@ -207,6 +211,9 @@ pub fn program_at(source: &Path, link: Link) -> PathBuf {
         Link::Driver => gcc.arg("-l:libcuda.so.1"),
         Link::Library => gcc.arg("-l:libcudart.so.13"),
         Link::Library12 => gcc.arg("-l:libcudart.so.12"),
+        Link::OnC10 => {
+            gcc.arg("-l:libcudart.so.13").arg("-L").arg(programs_dir()).args(["-l:libc10.so", "-Wl,-rpath,$ORIGIN"])
+        }
         Link::WithPlugins => gcc.args(["-Wl,--enable-new-dtags", "-Wl,-rpath,$ORIGIN/plugins"]),
         Link::None | Link::PlainLibrary | Link::Plugin => gcc.arg("-Wl,--as-needed"),
     };

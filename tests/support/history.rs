@@ -284,7 +284,9 @@ impl History {
         let mut freed: HashMap<u64, (u64, u64, u16)> = HashMap::new();
         for e in events {
             match e.kind {
-                EventKind::Alloc if !matches!(e.memory, Memory::Vmm | Memory::Imported | Memory::Array) => {
+                EventKind::Alloc
+                    if !matches!(e.memory, Memory::Vmm | Memory::Imported | Memory::Array | Memory::Tensor) =>
+                {
                     if e.memory == Memory::Device && e.how == Source::Hit as u8 {
                         assert!(
                             e.block >= e.bytes && e.extra[0] != 0,

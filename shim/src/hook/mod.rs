@@ -10,6 +10,7 @@ pub mod ordered;
 pub mod pinned;
 pub mod retry;
 pub mod stream;
+pub mod tensor;
 pub mod truth;
 pub mod vmm;
 

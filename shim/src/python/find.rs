@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use once_cell::sync::OnceCell;
 
-use super::exports::Exports;
 use super::layout::{self, Layout, Refused};
+use crate::exports::Exports;
 use crate::message::error;
 use crate::recorder;
 use crate::unwind::memory;

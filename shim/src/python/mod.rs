@@ -5,14 +5,13 @@
 //! functions that read one word (which thread state is this thread's, is the interpreter ending), and nothing is
 //! allocated there. Taking the GIL instead would deadlock: a hook may run under a lock that the GIL's holder waits for.
 //!
-//! * `find` looks for an interpreter among the loaded objects, by `exports`; `layout` says where things lie in its version.
+//! * `find` looks for an interpreter among the loaded objects; `layout` says where things lie in its version.
 //! * [`fold`] walks the frames (`frames`) into a stack's hash; [`record`] gives them one by one, at a stack's first sight.
 //! * `places` turns a frame into the number of its place: `text` and `line` read names and line once.
 //!
 //! Not seen: frames of a thread that CPython does not know (autograd's device threads run no Python), free-threaded
 //! builds, PyPy.
 
-mod exports;
 mod find;
 mod frames;
 mod layout;
