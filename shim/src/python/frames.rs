@@ -105,13 +105,10 @@ pub unsafe fn each<M: Memory, const RUNS: bool>(
             continue;
         }
         let code = word!(M, at + l.code) & !l.tag;
-        // In a layout that is wrong this is where it shows; and what is no code object has no place.
-        if code == 0 || word!(M, code + 8) != interpreter.code_type {
-            if M::IS_CHECKED {
-                return None;
-            }
-            at = back;
-            continue;
+        // In a layout that is wrong this is where it shows. Once it was seen to be right the type is not looked at: it lies in
+        // a line of memory of its own, which the processor would have to fetch.
+        if M::IS_CHECKED && (code == 0 || word!(M, code + 8) != interpreter.code_type) {
+            return None;
         }
         let raw = word!(M, at + l.instruction);
         let instruction = match (l.chain, l.minor) {
@@ -120,8 +117,10 @@ pub unsafe fn each<M: Memory, const RUNS: bool>(
             _ => raw.wrapping_sub(code + l.instructions),
         };
         // A frame that is still being set up, or the helper frame of a class's call: CPython does not show them either.
+        // (No function has so many instructions before its own that a larger offset must be looked at.)
         if l.first_traceable != 0
             && owner != GENERATOR
+            && (instruction as i64) < 512
             && (instruction as i64) < 2 * i64::from(word!(M, code + l.first_traceable) as i32)
         {
             if RUNS && l.chain == Chain::Rows && word!(M, at + l.owner - 1) as u8 != 0 {
@@ -159,14 +158,26 @@ pub unsafe fn each<M: Memory, const RUNS: bool>(
     Some(n)
 }
 
-/// What tells a place from all others: where the code object lies, the instruction, and the marks of the code object's
+/// What tells a place from all others: where the code object lies, the instruction, and what marks the code object's
 /// content. A freed code object's address is soon used again, often for one of the same length and lines, with its texts
-/// at the addresses of the old ones' too: what its two names say is part of it.
+/// at the addresses of the old ones' too. From 3.12 on each code object has a number of its own; before, what its two
+/// names say is part of the key.
 #[inline(always)]
 fn key<M: Memory>(l: &Layout, code: u64, instruction: u64, last: &mut LastFile) -> Option<u64> {
-    /// The number of items, code units or constants of a code object.
-    const SIZE: u64 = 16;
-    let (file, name) = (word!(M, code + l.file), word!(M, code + l.name));
+    let file = word!(M, code + l.file);
+    let version = if l.version != 0 { word!(M, code + l.version) & 0xffff_ffff } else { 0 };
+    let said = if version != 0 { version } else { texts::<M>(l, code, file, last)? };
+    let marks = file.rotate_left(17)
+        ^ word!(M, code + l.function).rotate_left(31)
+        ^ word!(M, code + l.lines).rotate_left(47)
+        ^ (word!(M, code + l.first_line) & 0xffff_ffff)
+        ^ said;
+    Some(unwind::fold(code, marks ^ instruction.rotate_left(40) ^ 0x9e37_79b9_7f4a_7c15))
+}
+
+/// What a code object's file and name say.
+#[inline(always)]
+fn texts<M: Memory>(l: &Layout, code: u64, file: u64, last: &mut LastFile) -> Option<u64> {
     // A name is interned, and its hash therefore computed; a file's name, given to `compile`, often is not.
     let mut said = word!(M, file + HASH);
     if said == NOT_COMPUTED {
@@ -175,14 +186,8 @@ fn key<M: Memory>(l: &Layout, code: u64, instruction: u64, last: &mut LastFile) 
         }
         said = last.content;
     }
-    let marks = file.rotate_left(17)
-        ^ word!(M, code + l.function).rotate_left(31)
-        ^ word!(M, code + l.lines).rotate_left(47)
-        ^ (word!(M, code + l.first_line) & 0xffff_ffff)
-        ^ word!(M, code + SIZE).rotate_left(7)
-        ^ word!(M, name + HASH)
-        ^ said.rotate_left(13);
-    Some(unwind::fold(code, marks ^ instruction.rotate_left(40) ^ 0x9e37_79b9_7f4a_7c15))
+    let name = word!(M, code + l.name);
+    Some(word!(M, name + HASH) ^ said.rotate_left(13))
 }
 
 /// A str's hash, if it was ever asked for.

@@ -51,6 +51,9 @@ pub struct Layout {
     pub lines: u64,
     /// Code → first instruction (0: the instruction is an index already).
     pub instructions: u64,
+    /// Code → a number that no other code object of the interpreter ever has, 32 bits; 0 there: it has run out of them. 0
+    /// here: this version has none.
+    pub version: u64,
     /// Size of the header of a str of ASCII, and of one with other characters.
     pub ascii: u64,
     /// As above.
@@ -77,6 +80,7 @@ const OBJECTS: Layout = Layout {
     first_line: 40,
     lines: 120,
     instructions: 0,
+    version: 0,
     ascii: 48,
     compact: 72,
     first_traceable: 0,
@@ -114,6 +118,7 @@ const SHIMS: Layout = Layout {
     owner: 70,
     first_line: 68,
     instructions: 192,
+    version: 92,
     first_traceable: 176,
     ascii: 40,
     compact: 56,
@@ -179,7 +184,7 @@ pub fn of_table(minor: u32, table: &[u64; WORDS]) -> Result<Layout, Refused> {
         lines: at(code + 32),
         first_line: at(code + 40),
         instructions: at(code + 72),
-        // The one offset that the table does not have.
+        // (Neither this offset nor `version` is in the table.)
         first_traceable,
         ..SHIMS
     };
