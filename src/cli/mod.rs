@@ -11,10 +11,12 @@ pub mod doctor;
 pub mod elf;
 pub mod ending;
 pub mod harvest;
+pub mod new_file;
 pub mod preload;
 pub mod probe;
 pub mod process;
 pub mod program;
+pub mod raw_lines;
 pub mod recover;
 pub mod report;
 pub mod run;
@@ -23,6 +25,7 @@ pub mod say;
 pub mod settings;
 pub mod spool;
 pub mod stray;
+pub mod symbolize;
 
 /// Sees every byte of GPU memory a CUDA program asks for, pools it, and explains what it was for.
 #[derive(Debug, Parser)]
@@ -42,6 +45,8 @@ pub enum Command {
     Report(report::Args),
     /// Finish the histories of programs that were killed
     Recover(recover::Args),
+    /// Copy a history with its functions' names in it, to read it on another machine
+    Symbolize(symbolize::Args),
     /// Check that vramscope can work here; with a program, also which of its calls are seen
     Doctor(doctor::Args),
 }
@@ -52,6 +57,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Recover(args) => recover::run(&args),
+        Command::Symbolize(args) => symbolize::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };
     done.unwrap_or_else(|e| {

@@ -80,10 +80,12 @@ pub fn look() -> bool {
         loaded = object.dlpi_adds;
         1
     });
-    if LOADED.swap(loaded, Relaxed) == loaded {
-        return false;
+    // (Threads that come at once all look: the one that finds it last finds the same.)
+    if LOADED.load(Relaxed) == loaded {
+        return READY.load(Acquire);
     }
     let mut found = None;
+    let mut begun = true;
     // The program may have copies of the types of a libpython that it is linked with: all use those.
     let mut program = None;
     each_object(&mut |object| -> c_int {
@@ -96,14 +98,15 @@ pub fn look() -> bool {
             // SAFETY: CPython's function, which reads a flag.
             unsafe { std::mem::transmute::<usize, GetInt>(f as usize)() != 0 }
         });
+        begun &= initialized;
         if initialized {
             found = Some(exports);
         }
         initialized as c_int
     });
     let (Some(exports), Some(program)) = (found, program) else {
-        // Loaded but not begun: it may be at the next look.
-        LOADED.store(0, Relaxed);
+        // What is loaded but has not begun may be at the next look.
+        LOADED.store(if begun { loaded } else { 0 }, Relaxed);
         return false;
     };
     match read(&exports, &program) {

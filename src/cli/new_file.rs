@@ -1,0 +1,93 @@
+//! A file that is there when it is whole, and not before: written under another name, then renamed.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Text in a zstd frame: a reader that meets damage goes on with the next.
+const FRAME: usize = 1 << 20;
+const LEVEL: i32 = 3;
+
+/// The file while it is written. One that is dropped before it was finished is removed.
+pub struct NewFile {
+    path: PathBuf,
+    /// Where it is written; none once it has its name.
+    unfinished: Option<PathBuf>,
+    file: File,
+    compressed: bool,
+    text: Vec<u8>,
+}
+
+impl NewFile {
+    /// Begins it, readable by the user alone, as histories are.
+    pub fn create(path: &Path, compressed: bool) -> io::Result<NewFile> {
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(format!(".{}.new", std::process::id()));
+        let unfinished = path.with_file_name(name);
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
+        let (path, unfinished) = (path.to_path_buf(), Some(unfinished));
+        Ok(NewFile { path, unfinished, file, compressed, text: Vec::with_capacity(FRAME) })
+    }
+
+    /// Adds whole lines.
+    pub fn lines(&mut self, text: &[u8]) -> io::Result<()> {
+        self.text.extend_from_slice(text);
+        if self.text.len() < FRAME { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.compressed {
+            _ if self.text.is_empty() => {}
+            true => self.file.write_all(&zstd::bulk::compress(&self.text, LEVEL)?)?,
+            false => self.file.write_all(&self.text)?,
+        }
+        self.text.clear();
+        Ok(())
+    }
+
+    /// Gives it its name, in place of what had it.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        if let Some(unfinished) = &self.unfinished {
+            fs::rename(unfinished, &self.path)?;
+        }
+        self.unfinished = None;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(unfinished) = &self.unfinished {
+            let _ = fs::remove_file(unfinished);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_there_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "before").unwrap();
+        drop(NewFile::create(&path, false).unwrap());
+        let mut file = NewFile::create(&path, false).unwrap();
+        file.lines(b"one\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+        file.finish().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one\n");
+        let mut file = NewFile::create(&path, true).unwrap();
+        let text = b"a line that comes again\n".repeat(100_000);
+        text.chunks(24).for_each(|line| file.lines(line).unwrap());
+        file.finish().unwrap();
+        assert_eq!(zstd::decode_all(File::open(&path).unwrap()).unwrap(), text);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,6 @@
+"""Allocates while it is imported."""
+
+import gpu
+
+gpu.touch()
+VALUE = 5
