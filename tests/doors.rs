@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs;
 
-use support::{Link, Mode, Program, build, hooks, program, same_in, vramscope_library};
+use support::{Link, Mode, Program, Run, build, hooks, program, same_in, vramscope_library};
 use vramscope_core::event::EventKind;
 
 #[test]
@@ -122,14 +122,26 @@ fn preloaded_twice() {
     }
 }
 
+/// A program over a driver that has this source file before the true functions.
+fn over(driver: &str, program: &str) -> Vec<Run> {
+    let mut path = build::simgpu_with(driver).into_os_string();
+    path.push(":");
+    path.push(build::simgpu());
+    let runs = Program::new(program, Link::Runtime13).arg("all").env("LD_LIBRARY_PATH", path).same(Mode::ALL);
+    runs[0].assert_success();
+    runs
+}
+
 /// Exceptions pass through the hooks, and the hooks work afterwards.
 #[test]
 fn exceptions_through_hooked_calls() {
-    let throwing = build::simgpu_with("throwing_driver.cpp");
-    let mut path = throwing.into_os_string();
-    path.push(":");
-    path.push(build::simgpu());
-    let runs = Program::new("throws", Link::Runtime13).arg("all").env("LD_LIBRARY_PATH", path).same(Mode::ALL);
-    runs[0].assert_success();
+    let runs = over("throwing_driver.cpp", "throws");
     assert_eq!(runs[0].stdout.matches(" threw ").count(), 3 * 7, "{}", runs[0].stdout);
+}
+
+/// So does longjmp.
+#[test]
+fn jumps_over_hooked_calls() {
+    let runs = over("jumping_driver.cpp", "jumps");
+    assert_eq!(runs[0].stdout.matches(" jumped: 7").count(), 3 * 4, "{}", runs[0].stdout);
 }

@@ -139,6 +139,7 @@ fn wrong_settings_are_named_and_the_program_runs() {
         ("VRAMSCOPE_MAX_TRACE", "10%", "100MiB"),
         ("VRAMSCOPE_MAX_TRACE", "big", "512MiB"),
         ("VRAMSCOPE_POISON", "maybe", "on, off"),
+        ("VRAMSCOPE_SNAPSHOT_SIGNAL", "KILL", "off, USR1, USR2"),
         ("VRAMSCOPE_LOG", "loud", "off, error, info, debug"),
     ] {
         let run = one_message(&busy().env(name, value), &[name, value, allowed]);

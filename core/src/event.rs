@@ -42,6 +42,12 @@ pub enum EventKind {
     Counters = 15,
     /// The program ended in good order (its exit handlers ran).
     Exit = 16,
+    /// The program marked this moment: `extra[0]` is the number of a text.
+    Mark = 17,
+    /// The thread entered a region (a named stretch of its work), `id`, inside those it is in: `extra[0]` is the number of its name.
+    RegionBegin = 18,
+    /// The thread left the region `id`.
+    RegionEnd = 19,
 }
 
 /// What kind of memory an event speaks of.
@@ -253,6 +259,7 @@ numbered!(EventKind {
     AllocFailed = 5 => "alloc_failed", FreeFailed = 6 => "free_failed", BadFree = 7 => "bad_free", Sample = 8 => "sample",
     Context = 9 => "context", ContextEnd = 10 => "context_end", Trim = 11 => "trim", Export = 12 => "export",
     Map = 13 => "map", Unmap = 14 => "unmap", Counters = 15 => "counters", Exit = 16 => "exit",
+    Mark = 17 => "mark", RegionBegin = 18 => "region_begin", RegionEnd = 19 => "region_end",
 });
 numbered!(Memory {
     None = 0 => "none", Device = 1 => "device", Pitch = 2 => "pitch", Managed = 3 => "managed", Pinned = 4 => "pinned",

@@ -5,8 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod arena;
 pub mod counters;
+pub mod ctl;
 pub mod event;
 pub mod pool;
 pub mod record;
+pub mod text;
 pub mod trace;

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 
 use record_common::*;
 use vramscope_core::event::{Event, EventKind};
-use vramscope_core::record::{Definition, Options, Producer, Pushed, Spool, SpoolError, Writer, frame, python_frame};
+use vramscope_core::record::{
+    Definition, Failure, Options, Producer, Pushed, Spool, SpoolError, Writer, frame, python_frame,
+};
 use vramscope_core::trace::{Frame, Line};
 
 fn push(producer: &mut Producer<'_>, event: &Event) {
@@ -170,12 +172,21 @@ fn effects_follow_their_causes() {
             }
             done.store(true, SeqCst);
         });
-        while !done.load(SeqCst) {
+        for turn in 0.. {
+            if done.load(SeqCst) {
+                break;
+            }
             let now = time.load(SeqCst);
-            writer.round(now, now).unwrap();
+            // Whatever is asked of the writer meanwhile.
+            match turn % 3 {
+                0 => assert!(writer.round(now, now).is_ok()),
+                1 => writer.explain(&Failure::default(), now, now).1.unwrap(),
+                _ => assert!(writer.snapshot(now, now).unwrap().len() <= 4),
+            }
         }
     });
     writer.flush(u64::MAX, u64::MAX).unwrap();
+    assert!(writer.live().is_some_and(|l| l.is_empty()), "what is live is what the file says");
     let folder = Folder::new();
     let path = folder.file("cause.jsonl");
     memo.save(&path);

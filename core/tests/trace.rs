@@ -11,7 +11,8 @@ use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, FreeHow, Memory, Source, TrimWhy};
 use vramscope_core::trace::read::{ReadErrorKind, Reader};
 use vramscope_core::trace::{
-    Device, Footer, Frame, Line, Module, Name, Note, Python, Stack, Symbol, Text, Thread, write,
+    Device, Footer, Frame, Grew, Holder, Library, Line, Module, Name, Note, Oom, Python, Stack, Symbol, Text, Thread,
+    write,
 };
 
 /// A small history with a line of every kind.
@@ -40,6 +41,16 @@ fn sample() -> Vec<Line> {
         Line::Live(1, Event { kind: EventKind::SegmentAlloc, ..alloc }),
         Line::Event(1, Event { how: Source::Hit as u8, extra: [4, u64::MAX, 6], stack: 1, caller: 1, ..alloc }),
         Line::Event(1, Event { kind: EventKind::Free, time: 11, id: 1, api: Api::CudaFree, ..Event::default() }),
+        Line::Oom(Box::new(Oom {
+            time: 12,
+            what: "cudaMalloc".into(),
+            asked: 1 << 40,
+            others: Some(0),
+            libraries: vec![Library { module: 1, bytes: 7 }],
+            holders: vec![Holder { stack: 1, grew: Some(Grew { from: 1, bytes: 2, since: 3 }), ..Holder::default() }],
+            advice: vec!["less".into()],
+            ..Oom::default()
+        })),
         Line::Note(Note { time: 12, message: "careful".into() }),
         Line::Footer(Footer { time: 12, events: 2, end: "exit".into(), status: Some(0), ..Footer::default() }),
     ]

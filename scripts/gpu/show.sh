@@ -436,7 +436,7 @@ do_overhead() {
             cells=
             for level in bare off python native all; do
                 best=
-                for round in 1 2; do
+                for round in 1; do
                     (
                         [ $cache = nocache ] && export PYTORCH_NO_CUDA_MEMORY_CACHING=1
                         case $level in

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use vramscope_core::event::{Event, EventKind};
 
-use crate::{capture, recorder, spool, state, thread, writer};
+use crate::{capture, ctl, recorder, regions, spool, state, thread, writer};
 
 /// A key whose destructor closes a thread's ring. 0: none; else key + 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -25,6 +25,7 @@ unsafe extern "C" fn thread_ends(_: *mut c_void) {
         capture::forget_thread();
     }
     recorder::thread_ends(t);
+    regions::thread_ends(t);
     t.unwinder.release();
 }
 
@@ -71,6 +72,7 @@ extern "C" fn at_exit() {
         }
     });
     // Of its own: a fault above must not leave the file behind.
+    ctl::end();
     state::guarded("the spool's end", || {
         // In the launcher's folder the spool is its business: it writes the footer.
         let launchers = crate::settings::get().run_dir.as_ref();

@@ -144,6 +144,7 @@ hooks! {
 
         // Told the truth.
         2 cuMemGetInfo_v2(free: *mut Size, total: *mut Size) = hook::truth::get_info;
+        2 cuDeviceTotalMem_v2(total: *mut Size, device: i32) = hook::truth::total_mem;
         3 cuMemGetAddressRange_v2(base: *mut DevicePtr, bytes: *mut Size, p: DevicePtr) = hook::truth::address_range;
         3 cuPointerGetAttribute(data: Ptr, attribute: i32, p: DevicePtr) = hook::truth::attribute;
         4 cuPointerGetAttributes(count: Uint, attributes: *mut i32, data: *mut Ptr, p: DevicePtr) = hook::truth::attributes;

@@ -21,6 +21,12 @@ pub struct Entry {
     pub maps: u32,
     /// Of the program's own, as opposed to what CUDA's runtime keeps for itself.
     pub own: bool,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Ordinal of the device; -1: none.
+    pub device: i32,
+    /// Asked for by a library that is a caching pool itself.
+    pub hoarded: bool,
 }
 
 /// Addresses are multiples of 512 or page aligned: one multiplication spreads them.
@@ -89,7 +95,7 @@ impl Ledger {
                 m.retain(|_, e| {
                     let gone = e.context == number && !matches!(e.memory, Memory::Async | Memory::Vmm);
                     if gone {
-                        crate::sight::forget(e);
+                        crate::usage::gone(e);
                     }
                     !gone
                 });

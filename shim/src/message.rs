@@ -49,13 +49,22 @@ pub fn line(args: std::fmt::Arguments<'_>) {
     let mut l = Line { bytes: [0; 1024], len: 0 };
     let _ = l.write_fmt(args);
     l.bytes[l.len] = b'\n';
+    put(&l.bytes[..l.len + 1]);
+}
+
+/// Writes whole lines in the same way, so that those of other processes do not come between.
+pub fn block(lines: &str) {
+    put(lines.as_bytes());
+}
+
+fn put(bytes: &[u8]) {
     // SAFETY: the address of the calling thread's errno.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: valid for the thread's life.
     let kept = unsafe { *errno };
     // A stderr whose reader has gone must not end a program that never wrote there.
     // SAFETY: a buffer of that length.
-    crate::signals::held_off(|| unsafe { libc::write(2, l.bytes.as_ptr().cast(), l.len + 1) });
+    crate::signals::held_off(|| unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) });
     // SAFETY: as above.
     unsafe { *errno = kept };
 }

@@ -11,7 +11,7 @@ use vramscope_core::record::{self, Definition, Producer, Pushed, Spool};
 use crate::ledger::Ledger;
 use crate::message::error;
 use crate::thread::{self, Thread};
-use crate::{clock, driver, settings, signals, spool, state, writer};
+use crate::{clock, ctl, driver, regions, settings, signals, snapshot, spool, state, writer};
 
 static SPOOL: OnceCell<Spool<'static>> = OnceCell::new();
 /// Recording goes on (a history is wanted, and nothing stopped it).
@@ -42,7 +42,10 @@ fn start_recording() {
     RECORDING.store(true, Release);
     if !writer::start(spool) {
         RECORDING.store(false, Release);
+        return;
     }
+    snapshot::watch();
+    ctl::start();
 }
 
 /// The spool, while recording goes on.
@@ -139,6 +142,15 @@ fn pause() {
     unsafe { libc::nanosleep(&t, std::ptr::null_mut()) };
 }
 
+/// The calling thread's number in the history; 0: it has none.
+pub fn thread_number() -> u32 {
+    let t = thread::current();
+    if !t.has_producer.get() {
+        return 0;
+    }
+    with_ring(|p| p.thread()).unwrap_or(0)
+}
+
 /// The thread ends: its ring is free once drained.
 pub fn thread_ends(t: &Thread) {
     if t.busy.get() || !t.has_producer.replace(false) {
@@ -197,6 +209,10 @@ pub fn event(e: &Event) {
     if !RECORDING.load(Relaxed) {
         return;
     }
+    let t = thread::current();
+    if t.unwritten.get() != 0 {
+        regions::before(t, e.kind);
+    }
     let mut e = *e;
     e.time = clock::raw();
     push(true, |p| p.push(&e));
@@ -219,6 +235,11 @@ pub fn define_stack(number: u32, frames: &[u64], cut: bool) -> bool {
 /// A Python frame as a stack holds it.
 pub fn pack_python_frame(place: u32) -> u64 {
     record::python_frame(place)
+}
+
+/// Defines a text; only then may its number be used.
+pub fn define_text(number: u32, value: &[u8]) -> bool {
+    define(&Definition::Text { number, value })
 }
 
 /// Defines a place in Python code; only then may its number be used.

@@ -67,12 +67,18 @@ pub struct Settings {
     pub stacks_on_free: bool,
     /// `VRAMSCOPE_SYNC`.
     pub sync: SyncMode,
+    /// `VRAMSCOPE_LIMIT`: by device, or for all others.
+    pub limits: Vec<(Option<i32>, Limit)>,
     /// `VRAMSCOPE_MAX_CACHED`.
     pub max_cached: Limit,
     /// `VRAMSCOPE_MAX_TRACE`; 0: no limit.
     pub max_trace: u64,
     /// `VRAMSCOPE_POISON`.
     pub poison: bool,
+    /// `VRAMSCOPE_SNAPSHOT_SIGNAL`.
+    pub snapshot_signal: Option<i32>,
+    /// `VRAMSCOPE_NVTX`.
+    pub nvtx: bool,
     /// `VRAMSCOPE_RUN_DIR`, set by the launcher.
     pub run_dir: Option<String>,
     /// As the environment had them, for the header.
@@ -119,22 +125,34 @@ pub fn parse_limit(s: &str) -> Option<Limit> {
     Some(Limit::Bytes((number * unit) as u64))
 }
 
+/// `24GiB`, `80%`, `0:24GiB,1:50%`.
+fn parse_limits(s: &str) -> Option<Vec<(Option<i32>, Limit)>> {
+    let one = |part: &str| match part.split_once(':') {
+        Some((device, limit)) => Some((Some(device.trim().parse().ok()?), parse_limit(limit)?)),
+        None => Some((None, parse_limit(part)?)),
+    };
+    s.split(',').map(one).collect()
+}
+
 /// Frames of each kind that a stack holds where nothing else is asked for.
 const DEPTH: usize = 128;
 
 /// Name of a history where none is asked for.
 pub const USUAL_NAME: &str = "vramscope-%n-%p.jsonl";
 
-const NAMES: [&CStr; 13] = [
+const NAMES: [&CStr; 16] = [
     c"VRAMSCOPE_TRACE",
     c"VRAMSCOPE_POOL",
     c"VRAMSCOPE_STACKS",
     c"VRAMSCOPE_STACK_DEPTH",
     c"VRAMSCOPE_STACKS_ON_FREE",
     c"VRAMSCOPE_SYNC",
+    c"VRAMSCOPE_LIMIT",
     c"VRAMSCOPE_MAX_CACHED",
     c"VRAMSCOPE_MAX_TRACE",
     c"VRAMSCOPE_POISON",
+    c"VRAMSCOPE_SNAPSHOT_SIGNAL",
+    c"VRAMSCOPE_NVTX",
     c"VRAMSCOPE_ONLY",
     c"VRAMSCOPE_LOG",
     c"VRAMSCOPE_RUN_DIR",
@@ -196,6 +214,18 @@ fn read() -> Settings {
             default
         }),
     };
+    let limits = match get("VRAMSCOPE_LIMIT") {
+        None => Vec::new(),
+        Some(v) => parse_limits(v).unwrap_or_else(|| {
+            wrong(
+                "VRAMSCOPE_LIMIT",
+                v,
+                "a size (24GiB), a share of the device (80%), or one a device (0:24GiB,1:50%)",
+                "no limit",
+            );
+            Vec::new()
+        }),
+    };
     let max_cached = limit("VRAMSCOPE_MAX_CACHED", Limit::Share(0.25), "25%");
     let max_trace = match limit("VRAMSCOPE_MAX_TRACE", Limit::Bytes(0), "no limit") {
         Limit::Bytes(b) => b,
@@ -217,6 +247,23 @@ fn read() -> Settings {
         Some("off") => None,
         Some(v) => Some(v.to_owned()),
     };
+    let snapshot_signal = match get("VRAMSCOPE_SNAPSHOT_SIGNAL") {
+        None | Some("off" | "0") => None,
+        Some("USR1" | "SIGUSR1") => Some(libc::SIGUSR1),
+        Some("USR2" | "SIGUSR2") => Some(libc::SIGUSR2),
+        Some(v) => {
+            wrong("VRAMSCOPE_SNAPSHOT_SIGNAL", v, "off, USR1, USR2", "off");
+            None
+        }
+    };
+    let nvtx = match get("VRAMSCOPE_NVTX") {
+        None | Some("on" | "1") => true,
+        Some("off" | "0") => false,
+        Some(v) => {
+            wrong("VRAMSCOPE_NVTX", v, "on, off", "on");
+            true
+        }
+    };
     let run_dir = get("VRAMSCOPE_RUN_DIR").map(str::to_owned);
     Settings {
         trace,
@@ -226,9 +273,12 @@ fn read() -> Settings {
         stack_depth,
         stacks_on_free,
         sync,
+        limits,
         max_cached,
         max_trace,
         poison,
+        snapshot_signal,
+        nvtx,
         run_dir,
         given,
     }

@@ -100,7 +100,8 @@ pub fn high(fd: i32) -> i32 {
     up
 }
 
-fn inode(fd: i32) -> u64 {
+/// Which file a descriptor is of; 0: it is of none.
+pub fn inode(fd: i32) -> u64 {
     // SAFETY: all zeroes is a valid stat.
     let mut s: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: a pointer to a local.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use crate::numbers::{Full, Numbers};
 use crate::settings::Settings;
 use crate::thread::Thread;
-use crate::{modules, python, recorder, settings, unwind};
+use crate::{modules, pause, python, recorder, settings, unwind};
 
 /// Most frames of one kind that `VRAMSCOPE_STACK_DEPTH` allows.
 pub const DEEPEST: usize = 1024;
@@ -20,6 +20,9 @@ static NEXT: AtomicU32 = AtomicU32::new(1);
 /// The number of the calling thread's stack; 0: not recorded.
 #[inline(never)]
 pub fn here(t: &Thread) -> u32 {
+    if pause::on() {
+        return 0;
+    }
     let s = settings::get();
     // Twice if an interpreter was found at the first look: it was there in the first walk already.
     for _ in 0..2 {

@@ -55,6 +55,11 @@ pub fn started() -> bool {
     !FORK_PAGE.load(Relaxed).is_null() && active()
 }
 
+/// Whether too much of ours broke, and hooks forward.
+pub fn broken() -> bool {
+    BROKEN.load(Relaxed)
+}
+
 /// Whether this process is a forked child of the one that started us.
 pub fn forked() -> bool {
     let page = FORK_PAGE.load(Acquire);

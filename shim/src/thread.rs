@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use vramscope_core::api::Api;
 use vramscope_core::record::Producer;
 
+use crate::regions::Regions;
 use crate::unwind::Unwinder;
 
 /// What vramscope keeps for a thread. Starts as all zeroes.
@@ -33,6 +34,10 @@ pub struct Thread {
     pub context_epoch: Cell<u64>,
     /// in this slot + 1.
     pub context_slot: Cell<u32>,
+    /// The regions that the thread is in; null: it never was in one.
+    pub regions: Cell<*mut Regions>,
+    /// How many of them are not in the history yet.
+    pub unwritten: Cell<u32>,
     /// Stack bounds and unwind state.
     pub unwinder: Unwinder,
 }

@@ -10,7 +10,7 @@ use crate::call::Call;
 use crate::context::{self, Slot};
 use crate::cuda::{self, DevicePtr, Result};
 use crate::hooks::{Index, types};
-use crate::{driver, real, recorder, room, settings, sync};
+use crate::{driver, limit, real, recorder, room, settings, sync};
 
 static ALLOC_NS: AtomicU64 = AtomicU64::new(0);
 static ALLOCS: AtomicU64 = AtomicU64::new(0);
@@ -127,6 +127,9 @@ impl Upstream for Up<'_> {
 
     fn alloc(&self, id: ContextId, bytes: u64, segment: u64) -> std::result::Result<u64, Result> {
         let slot = context::slot(id);
+        if limit::refuses(slot.device(), bytes) {
+            return Err(cuda::ERROR_OUT_OF_MEMORY);
+        }
         let p = real_alloc(slot, bytes, &self.took)?;
         if segment != 0 {
             recorder::event(&Event {

@@ -1,7 +1,8 @@
 //! The writer thread: turns rings into lines. Nobody waits for it to start, it waits for nobody but the disk, it blocks all
 //! signals, and it never calls dlsym, dlopen or dladdr: a thread in dlopen may hold their lock and wait for a CUDA call.
 
-use std::ffi::c_void;
+use std::io;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::Duration;
@@ -10,11 +11,11 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use once_cell::sync::OnceCell;
 use vramscope_core::counters::{COUNT, PER_EVENT};
 use vramscope_core::event::{Event, EventKind};
-use vramscope_core::record::{Options, Spool, Writer};
+use vramscope_core::record::{Failure, Options, Snapshot, Spool, Writer};
 
 use crate::message::error;
 use crate::trace_file::{self, Trace};
-use crate::{clock, driver, pool, recorder, settings, signals, spool, state};
+use crate::{background, clock, driver, pool, recorder, settings, signals, snapshot, spool, state};
 
 /// A thread got a ring, or waits for room in it: either ends the writer's sleep.
 static CHANNEL: OnceCell<(Sender<()>, Receiver<()>)> = OnceCell::new();
@@ -49,42 +50,67 @@ pub fn start(spool: Spool<'static>) -> bool {
         }
     }
     let _ = CHANNEL.set(bounded(1024));
+    let _ = REQUESTS.set(bounded(16));
     let _ = SPOOL.set(spool);
     start_thread()
 }
 
 fn start_thread() -> bool {
-    // SAFETY: all zeroes are valid for both; both are set up before use.
-    let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-    // SAFETY: as above.
-    let mut attributes: libc::pthread_attr_t = unsafe { std::mem::zeroed() };
-    let mut thread: libc::pthread_t = 0;
-    // SAFETY: pointers to locals. The new thread inherits the full mask: a signal meant for the program never runs there.
-    unsafe {
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-        libc::pthread_attr_init(&mut attributes);
-        libc::pthread_attr_setstacksize(&mut attributes, 512 << 10);
-        libc::pthread_attr_setdetachstate(&mut attributes, libc::PTHREAD_CREATE_DETACHED);
+    let run = || {
+        state::guarded("the writer", work);
+    };
+    match background::start(c"vramscope", 512 << 10, run) {
+        Ok(()) => true,
+        Err(e) => {
+            error!("no thread for the writer (error {e}): nothing is recorded; the program runs");
+            false
+        }
     }
-    // SAFETY: as above; the function takes no argument.
-    let r = unsafe { libc::pthread_create(&mut thread, &attributes, run, std::ptr::null_mut()) };
-    // SAFETY: as above.
-    unsafe {
-        libc::pthread_attr_destroy(&mut attributes);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
-    }
-    if r != 0 {
-        error!("no thread for the writer (error {r}): nothing is recorded; the program runs");
-    }
-    r == 0
 }
 
-extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    // SAFETY: a C string of at most 15 letters.
-    unsafe { libc::prctl(libc::PR_SET_NAME, c"vramscope".as_ptr()) };
-    state::guarded("the writer", work);
-    std::ptr::null_mut()
+// ---- what other threads ask the writer thread for ------------------------------------------------------------------------
+
+/// What is asked for, and where the answer goes.
+pub enum Request {
+    /// Why a request failed: the explanation goes into the history, its text to who asked.
+    Explain(Box<Failure>, Sender<String>),
+    /// What is live.
+    Snapshot(Sender<io::Result<Snapshot>>),
+}
+
+static REQUESTS: OnceCell<(Sender<Request>, Receiver<Request>)> = OnceCell::new();
+
+/// Asks the writer thread, which answers when it gets to it; `false`: too much was asked already.
+pub fn ask(request: Request) -> bool {
+    let asked = REQUESTS.get().is_some_and(|(to, _)| to.try_send(request).is_ok());
+    wake();
+    asked
+}
+
+/// Answers what was asked. A write that fails is the next round's to report; an answer that nobody waits for any more is
+/// dropped.
+fn answer() {
+    let Some((_, requests)) = REQUESTS.get() else { return };
+    while let Ok(request) = requests.try_recv() {
+        let Some(mut guard) = lock() else { return };
+        let Some(writer) = guard.as_mut() else { return };
+        let (raw, ns) = clock::both();
+        match request {
+            Request::Explain(failure, to) => {
+                let (explanation, _) = signals::held_off(|| writer.explain(&failure, raw, ns));
+                let _ = to.try_send(explanation.text);
+            }
+            Request::Snapshot(to) => drop(to.try_send(signals::held_off(|| writer.snapshot(raw, ns)))),
+        }
+    }
+}
+
+/// The signal for a snapshot came.
+fn snapshot() {
+    let path = lock().and_then(|guard| guard.as_ref()?.output().path().map(Path::to_owned));
+    if let Some(path) = path {
+        snapshot::beside(&path);
+    }
 }
 
 /// Polls between these.
@@ -104,6 +130,10 @@ fn work() {
             return;
         }
         spool::extend(spool);
+        answer();
+        if snapshot::asked() {
+            snapshot();
+        }
         let Some((events, fullness)) = round(false) else { return };
         wait = if fullness > 50 {
             Duration::ZERO

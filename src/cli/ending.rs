@@ -1,9 +1,11 @@
 //! What `run` says when its program has ended: six lines for each process, or why there are none.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
 use super::harvest::{Finished, Harvest};
+use super::run::RANK;
 use super::{program, run, say};
 use crate::report::{History, summary, text};
 
@@ -54,7 +56,8 @@ fn others(rest: &[&Finished]) -> Option<String> {
 
 fn sum_up(history: &History, several: bool) {
     if several {
-        say::line(&format!("---- {} (process {})", text::clean(history.program()), history.header.pid));
+        let header = &history.header;
+        say::line(&format!("---- {} (process {}{})", text::clean(history.program()), header.pid, rank(&header.rank)));
     }
     say::raw(summary::text(history).as_bytes());
     // What it lacks.
@@ -70,6 +73,13 @@ fn sum_up(history: &History, several: bool) {
         let why = history.notes.last().map_or("see the report", |n| n.message.as_str());
         say::line(&format!("recording ended early: {}", text::clean(why)));
     }
+}
+
+/// `, rank 3 of 8` of a distributed job.
+fn rank(variables: &BTreeMap<String, String>) -> String {
+    let Some(rank) = RANK.iter().find_map(|n| variables.get(*n)) else { return String::new() };
+    let of = variables.get("WORLD_SIZE").map_or(String::new(), |n| format!(" of {}", text::clean(n)));
+    format!(", rank {}{of}", text::clean(rank))
 }
 
 /// Why there is no history.
@@ -100,6 +110,14 @@ fn nothing(processes: usize, program: &Path, args: &run::Args) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rank_is_named() {
+        let named = |all: &[(&str, &str)]| rank(&all.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect());
+        assert_eq!(named(&[("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")]), ", rank 3 of 8");
+        assert_eq!(named(&[("SLURM_PROCID", "2")]), ", rank 2");
+        assert_eq!(named(&[("CUDA_VISIBLE_DEVICES", "0")]), "");
+    }
 
     #[test]
     fn the_busiest_are_told_and_the_rest_is_one_line() {

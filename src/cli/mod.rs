@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub mod child;
+pub mod ctl;
 pub mod doctor;
 pub mod elf;
 pub mod ending;
@@ -47,6 +48,8 @@ pub enum Command {
     Recover(recover::Args),
     /// Copy a history with its functions' names in it, to read it on another machine
     Symbolize(symbolize::Args),
+    /// Ask a running process: what is in use, a snapshot, a trim, a limit
+    Ctl(ctl::Args),
     /// Check that vramscope can work here; with a program, also which of its calls are seen
     Doctor(doctor::Args),
 }
@@ -58,6 +61,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };
     done.unwrap_or_else(|e| {

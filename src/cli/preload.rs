@@ -88,6 +88,12 @@ pub fn asan_options(existing: Option<&OsStr>) -> OsString {
     OsString::from_vec(options)
 }
 
+/// Whether the variable that NVTX reads is to name our library: it is not set, or by another vramscope. Another tool's
+/// (Nsight Systems) is left alone.
+pub fn is_nvtx_ours(existing: Option<&OsStr>) -> bool {
+    existing.is_none_or(|path| path.is_empty() || Path::new(path).file_name() == Some(OsStr::new(LIBRARY)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +123,13 @@ mod tests {
         assert_eq!(options(None), "verify_asan_link_order=0");
         assert_eq!(options(Some("detect_leaks=0")), "detect_leaks=0:verify_asan_link_order=0");
         assert_eq!(options(Some("verify_asan_link_order=1")), "verify_asan_link_order=1");
+    }
+
+    #[test]
+    fn another_tool_keeps_nvtx() {
+        let ours = |existing: Option<&str>| is_nvtx_ours(existing.map(OsStr::new));
+        assert!(ours(None) && ours(Some("")) && ours(Some("/old/libvramscope.so")));
+        assert!(!ours(Some("/opt/nsight/libToolsInjection64.so")));
     }
 
     #[test]

@@ -66,10 +66,11 @@ fn folder(path: &Path) -> Result<ExitCode> {
 }
 
 /// Removes the folder of a run whose launcher is gone, if no spool is left in it. It has nothing else in it, but for a
-/// link to the library.
+/// link to the library, and the control sockets of killed processes.
 fn remove_run_dir(folder: &Path) {
     if spool::in_folder(folder).is_ok_and(|left| left.is_empty()) {
         let _ = std::fs::remove_file(folder.join(super::preload::LIBRARY));
+        super::ctl::in_folder(folder).iter().for_each(|(_, socket)| drop(std::fs::remove_file(socket)));
         let _ = std::fs::remove_dir(folder);
     }
 }

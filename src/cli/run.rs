@@ -11,6 +11,12 @@ use super::run_dir::RunDir;
 use super::settings::{DEFAULT_TRACE, Flags};
 use super::{child, ending, preload, program, say};
 
+/// The variables by which launchers tell a process its rank, as the library looks for them.
+pub const RANK: [&str; 4] = ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
+
+/// The default name of a rank's history: the ranks of a job may write to one folder from several hosts.
+const RANKED_TRACE: &str = "vramscope-%n-rank%r-%h-%p.jsonl";
+
 /// Runs a program under vramscope.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -45,7 +51,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     let here = std::env::current_dir();
-    let trace = trace_pattern(args.flags.get("VRAMSCOPE_TRACE").cloned(), here.ok())?;
+    let ranked = RANK.iter().any(|n| std::env::var_os(n).is_some());
+    let usual = if ranked { RANKED_TRACE } else { DEFAULT_TRACE };
+    let trace = trace_pattern(args.flags.get("VRAMSCOPE_TRACE").cloned(), usual, here.ok())?;
     let run_dir = RunDir::create()?;
     let command = command(args, &program, &library, &trace, run_dir.path())?;
     let (mut harvest, status) = match execute(command, run_dir) {
@@ -88,11 +96,11 @@ fn misread(words: &[OsString], program: &[OsString], path: Option<&OsStr>) -> Op
     })
 }
 
-/// Where the history goes: absolute, because the program may change its folder; a folder gets the default name. Where
+/// Where the history goes: absolute, because the program may change its folder; a folder gets the `usual` name. Where
 /// the current folder (`here`) was removed, the program runs all the same, and its history goes to the temporary one.
-fn trace_pattern(flag: Option<OsString>, here: Option<PathBuf>) -> Result<OsString> {
+fn trace_pattern(flag: Option<OsString>, usual: &str, here: Option<PathBuf>) -> Result<OsString> {
     let given = flag.or_else(|| std::env::var_os("VRAMSCOPE_TRACE")).filter(|t| !t.is_empty());
-    let mut path = PathBuf::from(given.unwrap_or_else(|| DEFAULT_TRACE.into()));
+    let mut path = PathBuf::from(given.unwrap_or_else(|| usual.into()));
     if path == Path::new("off") {
         return Ok(path.into());
     }
@@ -108,7 +116,7 @@ fn trace_pattern(flag: Option<OsString>, here: Option<PathBuf>) -> Result<OsStri
         path = here.join(path);
     }
     if path.is_dir() {
-        path.push(DEFAULT_TRACE);
+        path.push(usual);
     }
     let path = std::path::absolute(&path)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
@@ -126,6 +134,9 @@ fn command(args: &Args, program: &Path, library: &Path, trace: &OsStr, run_dir: 
     command.args(&args.program[1..]);
     command.envs(args.flags.0.iter().map(|(variable, value)| (variable, value)));
     command.env("ASAN_OPTIONS", preload::asan_options(std::env::var_os("ASAN_OPTIONS").as_deref()));
+    if preload::is_nvtx_ours(std::env::var_os("NVTX_INJECTION64_PATH").as_deref()) {
+        command.env("NVTX_INJECTION64_PATH", &library);
+    }
     command.env("VRAMSCOPE_TRACE", trace).env("VRAMSCOPE_RUN_DIR", run_dir).env("LD_PRELOAD", preload);
     Ok(command)
 }
@@ -163,8 +174,9 @@ mod tests {
     fn the_trace_is_absolute_and_a_folder_gets_the_default_name() {
         let folder = tempfile::tempdir().unwrap();
         let here = Some(folder.path().to_path_buf());
-        let given = |p: &Path| trace_pattern(Some(p.as_os_str().to_owned()), here.clone()).map(PathBuf::from);
-        assert_eq!(given(folder.path()).unwrap(), folder.path().join(DEFAULT_TRACE));
+        let given =
+            |p: &Path| trace_pattern(Some(p.as_os_str().to_owned()), RANKED_TRACE, here.clone()).map(PathBuf::from);
+        assert_eq!(given(folder.path()).unwrap(), folder.path().join(RANKED_TRACE));
         assert_eq!(given(&folder.path().join("a.jsonl")).unwrap(), folder.path().join("a.jsonl"));
         assert_eq!(given(Path::new("x.jsonl")).unwrap(), folder.path().join("x.jsonl"));
         assert_eq!(given(Path::new("off")).unwrap(), Path::new("off"));
@@ -193,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_program_runs_although_the_current_folder_is_gone() {
-        let trace = |t: &str| trace_pattern(Some(t.into()), None).map(PathBuf::from).unwrap();
+        let trace = |t: &str| trace_pattern(Some(t.into()), DEFAULT_TRACE, None).map(PathBuf::from).unwrap();
         assert_eq!(trace("x.jsonl"), std::env::temp_dir().join("x.jsonl"));
         assert_eq!(trace("/tmp/x.jsonl"), Path::new("/tmp/x.jsonl"));
     }

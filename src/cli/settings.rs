@@ -20,6 +20,8 @@ pub enum Values {
         /// Whether a percentage is allowed.
         percent: bool,
     },
+    /// Sizes or percentages, one for all devices or one a device, `0:24GiB,1:50%`.
+    Limits,
     /// A whole number from 1 on.
     Number {
         /// The largest.
@@ -111,6 +113,13 @@ pub const SETTINGS: &[Setting] = &[
         help: "Who waits when the pool keeps a freed block",
     },
     Setting {
+        variable: "VRAMSCOPE_LIMIT",
+        flag: "limit",
+        values: Values::Limits,
+        default: "no limit",
+        help: "Out of memory at so many bytes of a device: 24GiB, 80%, or one a device, 0:24GiB,1:50%",
+    },
+    Setting {
         variable: "VRAMSCOPE_MAX_CACHED",
         flag: "max-cached",
         values: Values::Size { percent: true },
@@ -130,6 +139,20 @@ pub const SETTINGS: &[Setting] = &[
         values: Values::Bit,
         default: "off",
         help: "Fill freed and fresh blocks with a pattern, to find use of stale memory",
+    },
+    Setting {
+        variable: "VRAMSCOPE_SNAPSHOT_SIGNAL",
+        flag: "snapshot-signal",
+        values: Values::OneOf(&[("off", "none"), ("USR1", "SIGUSR1"), ("USR2", "SIGUSR2")]),
+        default: "off",
+        help: "A signal at which what is live is written beside the history, as NAME.snapshot-N.jsonl",
+    },
+    Setting {
+        variable: "VRAMSCOPE_NVTX",
+        flag: "nvtx",
+        values: Values::OneOf(&[("on", "they become regions and marks of the history"), ("off", "they are ignored")]),
+        default: "on",
+        help: "What becomes of the program's NVTX ranges",
     },
     Setting {
         variable: "VRAMSCOPE_ONLY",
@@ -230,6 +253,28 @@ impl Setting {
                 Size::Bytes(n) => Ok(n.to_string()),
                 Size::Percent(n) => Ok(format!("{n}%")),
             },
+            Values::Limits => {
+                for part in text.split(',') {
+                    let limit = part.split_once(':').map_or(Ok(part), |(device, limit)| {
+                        match device.trim().parse::<u32>() {
+                            Ok(_) => Ok(limit),
+                            Err(_) => {
+                                Err(format!("'{device}' is no number of a device; allowed: 24GiB, 80%, 0:24GiB,1:50%"))
+                            }
+                        }
+                    })?;
+                    let bare = limit.trim().bytes().all(|b| b.is_ascii_digit());
+                    if let Size::Bytes(n @ 1..0x10_0000) = parse_size(limit, true)?
+                        && bare
+                    {
+                        return Err(format!(
+                            "'{limit}' is {}; write {n}GiB, {n}MiB or, of a device, {n}%",
+                            plural(n, "byte")
+                        ));
+                    }
+                }
+                Ok(text.to_string())
+            }
             Values::Number { most } => match text.trim().parse() {
                 Ok(n) if (1..=most).contains(&n) => Ok(n.to_string()),
                 _ => Err(format!("'{text}' is not a number from 1 to {most}")),
@@ -265,6 +310,7 @@ impl Setting {
                 .default_missing_value("1"),
             Values::OneOf(_) => arg.value_parser(parser).value_name("MODE"),
             Values::Size { .. } => arg.value_parser(parser).value_name("SIZE"),
+            Values::Limits => arg.value_parser(parser).value_name("SIZE"),
             Values::Number { .. } => arg.value_parser(parser).value_name("N"),
             Values::Path => arg.value_parser(parser).value_name("PATH"),
             Values::Names => arg.value_parser(parser).value_name("NAMES"),

@@ -298,7 +298,9 @@ mod tests {
         assert_eq!(one.symbols.len(), 2);
         let all = std::fs::read_to_string(&done.path).unwrap();
         assert!(
-            !all.contains("live") && all.matches("\"header\"").count() == 1 && all.matches("\"symbol\"").count() == 2
+            !all.contains("\"kind\":\"live\"")
+                && all.matches("\"header\"").count() == 1
+                && all.matches("\"symbol\"").count() == 2
         );
     }
 

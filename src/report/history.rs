@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::trace::read::Reader;
-use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Name, Note, Python};
+use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Name, Note, Oom, Python};
 
 use super::errors::Errors;
 use super::order::Order;
@@ -44,6 +44,8 @@ pub struct History {
     pub stacks: HashMap<u32, Box<[At]>>,
     /// What the library had to say.
     pub notes: Vec<Note>,
+    /// Requests that failed for want of memory, explained at that moment.
+    pub ooms: Vec<Oom>,
     /// The last line, if the history was finished.
     pub footer: Option<Footer>,
     /// The program's exit handlers ran: every event was written, whether or not anybody wrote the last line.
@@ -102,6 +104,7 @@ impl History {
                     });
                     h.stacks.insert(stack.stack, frames.collect());
                 }
+                Line::Oom(oom) => h.ooms.push(*oom),
                 Line::Note(note) => h.notes.push(note),
                 Line::Footer(footer) => h.footer = Some(footer),
                 Line::Live(_, event) => h.state.was_live(&event),
@@ -152,7 +155,7 @@ impl History {
 
     /// Whether this is the last part of a history whose first parts were dropped.
     pub fn is_part(&self) -> bool {
-        self.header.part > 0 || self.header.events_before > 0
+        !self.is_snapshot() && (self.header.part > 0 || self.header.events_before > 0)
     }
 
     /// Events of all parts.
@@ -161,9 +164,14 @@ impl History {
         self.footer.as_ref().map_or(all, |f| f.events.max(all))
     }
 
+    /// Whether it is what was live at one moment of a program that went on.
+    pub fn is_snapshot(&self) -> bool {
+        self.footer.as_ref().is_some_and(|f| f.end == "snapshot")
+    }
+
     /// Whether any GPU memory was asked for.
     pub fn has_events(&self) -> bool {
-        self.events > 0
+        self.events > 0 || !self.state.groups().is_empty()
     }
 }
 

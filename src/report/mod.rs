@@ -1,4 +1,4 @@
-//! What a history says, one file a question: [`peak`], [`leaks`], [`owners`], [`pool`], [`sizes`], [`errors`].
+//! What a history says, one file a question: [`oom`], [`peak`], [`leaks`], [`owners`], [`pool`], [`sizes`], [`errors`].
 //!
 //! [`History::read`] plays the file once; sections are written into a [`Page`]. Nothing here prints.
 
@@ -12,6 +12,7 @@ pub mod frames;
 pub mod history;
 pub mod interpreter;
 pub mod leaks;
+pub mod oom;
 pub mod order;
 pub mod owners;
 pub mod peak;
@@ -88,13 +89,21 @@ pub fn write(page: &mut Page, history: &History) {
     page.names.know(&history.symbols);
     head(page, history);
     if !history.has_events() {
-        page.line("\nNothing was recorded: no GPU memory was asked for.");
+        let what = if history.is_snapshot() {
+            "Nothing was live."
+        } else {
+            "Nothing was recorded: no GPU memory was asked for."
+        };
+        page.line(&format!("\n{what}"));
         errors::section(page, history);
         return;
     }
+    oom::section(page, history);
     peak::section(page, history);
     peak::holders(page, history);
-    leaks::section(page, history);
+    if !history.is_snapshot() {
+        leaks::section(page, history);
+    }
     owners::section(page, history);
     pool::section(page, history);
     sizes::section(page, history);
@@ -121,7 +130,9 @@ fn head(page: &mut Page, history: &History) {
     if !settings.is_empty() {
         page.row("settings", &clean(&settings.join(" ")));
     }
-    let events = if history.is_part() {
+    let events = if history.is_snapshot() {
+        format!("what was live after {} events", count(history.header.events_before))
+    } else if history.is_part() {
         let (part, all) = (count(history.events), count(history.all_events()));
         format!("the last {part} of {all} events (--max-trace): peak, holders and sizes are of this part only")
     } else {
@@ -145,6 +156,7 @@ fn ended(history: &History) -> String {
                 "killed" if f.status.is_some() => "the program ended without its exit handlers",
                 "killed" => "the program was killed",
                 "stopped" => "recording ended early",
+                "snapshot" => "a snapshot of a running program",
                 other => other,
             };
             f.status.map_or(end.to_string(), |s| format!("{end}, status {s}"))

@@ -12,7 +12,12 @@ pub fn section(page: &mut Page, history: &History) {
     let state = &history.state;
     let peak = &state.peak;
     let reserved = &state.reserved_peak;
-    page.heading(&format!("PEAK  {} active at {}", bytes(peak.totals.active()), time(peak.time)));
+    if history.is_snapshot() {
+        let at = history.footer.as_ref().map_or(0, |f| f.time);
+        page.heading(&format!("LIVE  {} active at {}", bytes(peak.totals.active()), time(at)));
+    } else {
+        page.heading(&format!("PEAK  {} active at {}", bytes(peak.totals.active()), time(peak.time)));
+    }
     layers(page, &peak.totals);
     if state.devices.len() > 1 {
         for (device, totals) in &peak.devices {
@@ -22,7 +27,11 @@ pub fn section(page: &mut Page, history: &History) {
             );
         }
     }
-    let same = if reserved.time == peak.time { String::new() } else { format!(" at {}", time(reserved.time)) };
+    let same = if reserved.time == peak.time || history.is_snapshot() {
+        String::new()
+    } else {
+        format!(" at {}", time(reserved.time))
+    };
     page.row("most reserved", &format!("{:>9}{same}", bytes(reserved.totals.reserved())));
     for (device, sample) in &state.samples {
         device_row(page, *device, sample);
@@ -69,7 +78,8 @@ pub fn holders(page: &mut Page, history: &History) {
     if active == 0 {
         return;
     }
-    page.heading("HOLDERS at the peak, by call stack");
+    let when = if history.is_snapshot() { "" } else { " at the peak" };
+    page.heading(&format!("HOLDERS{when}, by call stack"));
     let held: Vec<(&Group, Tally)> = state
         .groups()
         .iter()

@@ -182,6 +182,7 @@ pub fn program_at(source: &Path, link: Link) -> PathBuf {
     let inputs = [
         source.to_owned(),
         folder.join("common.h"),
+        root().join("include/vramscope.h"),
         root().join("tests/simgpu/cuda_mini.h"),
         root().join("tests/simgpu/kernels.ptx.h"),
         simgpu.join("libcudart_static.a"),
@@ -197,7 +198,8 @@ pub fn program_at(source: &Path, link: Link) -> PathBuf {
         gcc.arg("-std=gnu11");
     }
     gcc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-Wl,--build-id"]);
-    gcc.arg("-I").arg(root().join("tests/simgpu")).arg("-I").arg(&folder);
+    gcc.arg("-I").arg(root().join("tests/simgpu")).arg("-I").arg(&folder).arg("-I").arg(root().join("include"));
+    gcc.arg("-isystem").arg(root().join("tests/third_party"));
     if library {
         gcc.args(["-shared", "-fPIC"]);
     }

@@ -221,7 +221,7 @@ impl History {
                 Line::Footer(_) => assert_eq!(i + 1, self.lines.len(), "{}", at("something follows the footer")),
                 Line::Python(p) => assert!(places.insert(p.python) || self.rotated(), "{}", at("a place twice")),
                 Line::Unknown => panic!("{}", at("a line that this version does not know")),
-                Line::Device(_) | Line::Text(_) | Line::Symbol(_) | Line::Live(..) | Line::Note(_) => {}
+                Line::Device(_) | Line::Text(_) | Line::Symbol(_) | Line::Live(..) | Line::Oom(_) | Line::Note(_) => {}
             }
         }
     }

@@ -1,4 +1,5 @@
-//! The list of hooked functions, as `shim/src/hooks.rs` and `shim/src/runtime.rs` have it.
+//! The list of hooked functions, as `shim/src/hooks.rs` and `shim/src/runtime.rs` have it; and of those that a program may
+//! call, as `include/vramscope.h` declares them.
 
 use std::fs;
 
@@ -33,4 +34,16 @@ pub fn driver_names() -> Vec<String> {
 /// Labelled names of the runtime.
 pub fn runtime_names() -> Vec<String> {
     names("runtime.rs", "cuda")
+}
+
+/// Functions for programs.
+pub fn api_names() -> Vec<String> {
+    let header = fs::read_to_string(root().join("include/vramscope.h")).expect("the header");
+    let name = |line: &str| {
+        let (before, _) = line.split_once('(').filter(|_| line.ends_with(");"))?;
+        before.split([' ', '*']).next_back().filter(|n| n.starts_with("vramscope_")).map(str::to_owned)
+    };
+    let names: Vec<String> = header.lines().filter_map(name).collect();
+    assert!(names.len() > 10, "the header was not understood");
+    names
 }

@@ -101,6 +101,15 @@ pub const fn unpack_frame(word: u64) -> (u16, u64, bool) {
     ((word >> 49) as u16, word & 0xffff_ffff_ffff, word >> 48 & 1 == 1)
 }
 
+/// The frame that a word packs.
+pub(super) fn frame_of(word: u64) -> Frame {
+    match unpack_frame(word) {
+        (IN_PYTHON, place, _) => Frame::Python(place as u32),
+        (module, offset, false) => Frame::Native(module.into(), offset),
+        (module, offset, true) => Frame::Guessed(module.into(), offset, 1),
+    }
+}
+
 /// Bytes as little-endian words, the last filled up with zeros.
 pub(super) fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks(8).map(|chunk| {
@@ -180,12 +189,8 @@ pub(super) fn decode(first: &Slot, payload: &[u64]) -> Option<Line> {
     let number = first[2] as u32;
     Some(match first[0] & 0xff {
         STACK => {
-            let frames = payload.iter().map(|&word| match unpack_frame(word) {
-                (IN_PYTHON, place, _) => Frame::Python(place as u32),
-                (module, offset, false) => Frame::Native(module.into(), offset),
-                (module, offset, true) => Frame::Guessed(module.into(), offset, 1),
-            });
-            Line::Stack(Stack { stack: number, frames: frames.collect(), cut: first[0] & CUT != 0 })
+            let frames = payload.iter().map(|&word| frame_of(word)).collect();
+            Line::Stack(Stack { stack: number, frames, cut: first[0] & CUT != 0 })
         }
         MODULE => {
             let (path, id) = texts(first, payload);

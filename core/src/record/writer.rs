@@ -9,7 +9,8 @@ use std::io;
 
 use super::clock::Clock;
 use super::drain::{Drain, Item};
-use super::opening::Opening;
+use super::explain::{Explanation, Failure, explain};
+use super::live::{Live, Snapshot};
 use super::output::Output;
 use super::spool::Spool;
 use crate::trace::{Footer, Line, Note, write};
@@ -63,8 +64,10 @@ pub struct Writer<'a, O> {
     opening: u64,
     /// The waiting text is a part's opening.
     opens: bool,
-    /// What the next part must open with; kept only when there may be one.
-    next_part: Option<Opening>,
+    /// What is live, and what the next part must open with. Not for recover.
+    live: Option<Live>,
+    /// There may be a next part.
+    rotates: bool,
     max_bytes: u64,
     /// Time of the newest event.
     last_time: u64,
@@ -89,7 +92,9 @@ impl<'a, O: Output> Writer<'a, O> {
     pub fn new(spool: Spool<'a>, output: O, options: &Options) -> io::Result<Writer<'a, O>> {
         let mut writer = Writer::with_drain(Drain::new(spool), output, options)?;
         writer.text = spool.header_line();
-        writer.next_part = options.max_bytes.map(|_| Opening::new(&writer.text));
+        writer.rotates = options.max_bytes.is_some();
+        let header = serde_json::from_slice(&writer.text).unwrap_or_default();
+        writer.live = Some(Live::new(header, writer.rotates));
         writer.max_bytes = options.max_bytes.unwrap_or(u64::MAX);
         Ok(writer)
     }
@@ -123,7 +128,8 @@ impl<'a, O: Output> Writer<'a, O> {
             part: 0,
             opening: 0,
             opens: false,
-            next_part: None,
+            live: None,
+            rotates: false,
             max_bytes: u64::MAX,
             notes: Vec::new(),
             known: HashSet::new(),
@@ -161,6 +167,39 @@ impl<'a, O: Output> Writer<'a, O> {
     pub fn note(&mut self, now_ns: u64, message: &str) {
         let time = now_ns.saturating_sub(self.drain.spool().zero().1);
         write::line(&mut self.notes, &Line::Note(Note { time, message: message.to_owned() }));
+    }
+
+    /// Everything up to now, written at once. Not what comes meanwhile, as a flush has it: a free could then come before its
+    /// allocation, which another thread made.
+    fn take_in(&mut self, now_raw: u64, now_ns: u64) -> io::Result<()> {
+        self.anchor(now_raw, now_ns);
+        self.work(now_raw, now_ns, true).map(drop)
+    }
+
+    /// A request failed for want of memory: takes in everything that is in the rings, says what the state is, and writes it
+    /// into the history at once, because the program may end now. The explanation is there even where the write failed.
+    pub fn explain(&mut self, failure: &Failure, now_raw: u64, now_ns: u64) -> (Explanation, io::Result<()>) {
+        let drained = self.take_in(now_raw, now_ns);
+        let nothing = Live::default();
+        let mut explanation = explain(self.live.as_ref().unwrap_or(&nothing), failure);
+        explanation.oom.time = self.clock.convert(now_raw).max(self.last_time);
+        write::line(&mut self.notes, &Line::Oom(Box::new(explanation.oom.clone())));
+        let written = drained.and_then(|()| {
+            self.text.append(&mut self.notes);
+            self.commit(&mut Progress::default())
+        });
+        (explanation, written)
+    }
+
+    /// What is live now, after everything that is in the rings. To be written by another thread: hooks wait for this one.
+    pub fn snapshot(&mut self, now_raw: u64, now_ns: u64) -> io::Result<Snapshot> {
+        self.take_in(now_raw, now_ns)?;
+        Ok(self.live.as_ref().unwrap_or(&Live::default()).snapshot())
+    }
+
+    /// What is live, as of the last round.
+    pub fn live(&self) -> Option<&Live> {
+        self.live.as_ref()
     }
 
     /// Ends the file.
@@ -204,8 +243,8 @@ impl<'a, O: Output> Writer<'a, O> {
         while let Some(item) = self.drain.next_event() {
             match item {
                 Item::Thread(thread) => {
-                    if let Some(opening) = &mut self.next_part {
-                        opening.thread(&thread);
+                    if let Some(live) = &mut self.live {
+                        live.thread(&thread);
                     }
                     write::line(&mut self.text, &Line::Thread(thread));
                 }
@@ -214,8 +253,8 @@ impl<'a, O: Output> Writer<'a, O> {
                     write::event(&mut self.text, thread, &event);
                     progress.events += 1;
                     self.last_time = self.last_time.max(event.time);
-                    if let Some(opening) = &mut self.next_part {
-                        opening.event(thread, &event);
+                    if let Some(live) = &mut self.live {
+                        live.event(thread, &event);
                     }
                     if self.text.len() >= FRAME {
                         self.commit(&mut progress)?;
@@ -245,10 +284,9 @@ impl<'a, O: Output> Writer<'a, O> {
         if !self.known.is_empty() && number(&line).is_some_and(|n| self.known.contains(&n)) {
             return;
         }
-        let from = self.text.len();
         write::line(&mut self.text, &line);
-        if let (Some(opening), false) = (&mut self.next_part, matches!(line, Line::Note(_))) {
-            opening.definition(&self.text[from..]);
+        if let Some(live) = &mut self.live {
+            live.definition(&line);
         }
     }
 
@@ -256,12 +294,12 @@ impl<'a, O: Output> Writer<'a, O> {
     fn commit(&mut self, progress: &mut Progress) -> io::Result<()> {
         while !self.text.is_empty() {
             self.write_out(progress)?;
-            if let Some(opening) = &mut self.next_part
+            if let Some(live) = self.live.as_mut().filter(|_| self.rotates)
                 // A part must hold more than its opening, or a history of much live memory would be all openings.
                 && self.part >= (self.max_bytes / 2).max(2 * self.opening)
             {
                 self.output.next_part()?;
-                opening.write(&mut self.text);
+                live.open_part(&mut self.text);
                 self.part = 0;
                 self.opens = true;
             }

@@ -9,10 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 
+mod oom;
 mod parse;
 pub mod read;
 pub(crate) mod source;
 pub mod write;
+
+pub use oom::{Grew, Holder, Library, Oom};
 
 /// The name of the older part of a rotated history.
 pub(crate) fn older_part(path: &std::path::Path) -> std::path::PathBuf {
@@ -50,6 +53,8 @@ pub enum Line {
     Event(u32, Event),
     /// The state of an allocation at the start of a rotated part: as its `alloc` event, which an older part held.
     Live(u32, Event),
+    /// A request failed for want of memory: what the state of memory was at that moment.
+    Oom(Box<Oom>),
     /// Something a person should know: settings refused, recording stopped, events lost.
     Note(Note),
     /// The last line of a whole history.
@@ -261,11 +266,12 @@ pub struct Footer {
     pub lost: u64,
     /// Stacks not recorded because the table was full.
     pub stacks_refused: u64,
-    /// How it ended: `exit` (exit handlers ran), `killed` (they did not), `stopped` (recording ended early).
+    /// How it ended: `exit` (exit handlers ran), `killed` (they did not), `stopped` (recording ended early), `snapshot` (of a program
+    /// that goes on).
     pub end: String,
     /// Exit status of the program, if the launcher knows: 0..255, or 128 + signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
-    /// Who wrote the footer: `launcher` or `recover`.
+    /// Who wrote the footer: `launcher`, `recover` or `snapshot`.
     pub by: String,
 }

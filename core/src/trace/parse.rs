@@ -131,6 +131,7 @@ impl Parser {
             "python" => Line::Python(serde_json::from_slice(line)?),
             "symbol" => Line::Symbol(serde_json::from_slice(line)?),
             "stack" => Line::Stack(serde_json::from_slice(line)?),
+            "oom" => Line::Oom(serde_json::from_slice(line)?),
             "note" => Line::Note(serde_json::from_slice(line)?),
             "footer" => Line::Footer(serde_json::from_slice(line)?),
             kind => {
@@ -178,6 +179,7 @@ impl Parser {
             b"stack" => e.stack = value.small(),
             b"caller" => e.caller = value.small(),
             b"segment" if e.kind != EventKind::Counters => e.extra[0] = value.number(),
+            b"text" => e.extra[0] = value.number(),
             b"stream" => e.extra[1] = value.number(),
             b"took" => e.extra[2] = value.number(),
             b"memory" => {
@@ -189,6 +191,8 @@ impl Parser {
             b"active" if e.kind == EventKind::Sample => e.extra[0] = value.number(),
             b"inactive" if e.kind == EventKind::Sample => e.extra[1] = value.number(),
             b"device" if e.kind == EventKind::Context => e.extra[0] = value.number(),
+            b"open" if e.kind == EventKind::RegionBegin => e.extra[1] = value.number(),
+            b"process" if e.kind == EventKind::RegionBegin => e.extra[2] = value.number(),
             b"primary" if e.kind == EventKind::Context => e.extra[1] = value.number(),
             b"of" => {
                 if let Value::Text(name) = value

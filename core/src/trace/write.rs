@@ -38,6 +38,7 @@ pub fn line(out: &mut Vec<u8>, line: &Line) {
         Line::Stack(s) => stack(out, s),
         Line::Event(thread, e) => event(out, *thread, e),
         Line::Live(thread, e) => live(out, *thread, e),
+        Line::Oom(o) => tagged(out, "oom", o),
         Line::Note(n) => tagged(out, "note", n),
         Line::Footer(f) => tagged(out, "footer", f),
         Line::Unknown => {}
@@ -127,6 +128,14 @@ fn body(out: &mut Vec<u8>, thread: u32, e: &Event) {
             optional(out, ",\"bytes\":", e.bytes);
             optional(out, ",\"allocations\":", e.block);
         }
+        EventKind::Mark => field(out, ",\"text\":", e.extra[0].min(LARGEST)),
+        EventKind::RegionBegin => {
+            field(out, ",\"id\":", e.id.min(LARGEST));
+            field(out, ",\"text\":", e.extra[0].min(LARGEST));
+            optional(out, ",\"open\":", e.extra[1]);
+            optional(out, ",\"process\":", e.extra[2]);
+        }
+        EventKind::RegionEnd => field(out, ",\"id\":", e.id.min(LARGEST)),
         // What it freed is told by the allocation of that number.
         EventKind::Free if e.id != 0 => optional(out, ",\"id\":", e.id),
         _ => {
@@ -143,7 +152,7 @@ fn body(out: &mut Vec<u8>, thread: u32, e: &Event) {
     names(out, e);
     optional(out, ",\"stack\":", e.stack.into());
     optional(out, ",\"caller\":", e.caller.into());
-    if !matches!(e.kind, EventKind::Sample | EventKind::Context) {
+    if !matches!(e.kind, EventKind::Sample | EventKind::Context | EventKind::RegionBegin) {
         if e.extra[1] != 0 {
             handle(out, ",\"stream\":", e.extra[1]);
         }

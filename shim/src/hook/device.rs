@@ -12,7 +12,7 @@ use crate::hooks::types;
 use crate::pool::{self, POOL};
 use crate::settings::{self, PoolMode};
 use crate::upstream::{self, FreeEvent, Up};
-use crate::{capture, driver, recorder, room, sight, state, sync};
+use crate::{capture, driver, limit, recorder, room, state, sync, usage};
 
 /// `cuMemAlloc`.
 pub unsafe fn alloc(real: types::cuMemAlloc_v2, from: usize, out: *mut DevicePtr, bytes: Size) -> Result {
@@ -93,6 +93,10 @@ fn serve(from: usize, bytes: u64) -> Answer {
         extra: [served.segment, 0, up.took.get()],
         ..Event::default()
     });
+    if how == Source::Hoarder {
+        usage::hoarded(served.address, slot.device(), served.block);
+    }
+    usage::note_in(slot.device(), c.id);
     if how != Source::Hit {
         room::look_sometimes(slot);
     }
@@ -129,7 +133,7 @@ pub unsafe fn free(real: types::cuMemFree_v2, from: usize, p: DevicePtr) -> Resu
             // SAFETY: the program's argument.
             let r = unsafe { real(p) };
             state::guarded("cuMemFree", || match known {
-                Some(e) if r == SUCCESS => sight::forget(&e),
+                Some(e) if r == SUCCESS => usage::gone(&e),
                 Some(e) => unfree(p, e, r),
                 None if r != SUCCESS && !state::exiting() => record_bad_free(&Call::new(Api::CuMemFree, from), p, 0, r),
                 None => {}
@@ -171,6 +175,9 @@ fn give_back(from: usize, p: DevicePtr) -> Option<Result> {
         }
         Begun::Begun(f) => {
             let up = Up::freeing(&call, free_event(&call, f.info()));
+            if f.info().direct {
+                usage::not_hoarded(p);
+            }
             f.finish(&up)
         }
     };
@@ -221,8 +228,15 @@ pub unsafe fn alloc_pitch(
         // SAFETY: the program's arguments.
         return unsafe { real(out, pitch, width, height, element) };
     }
-    // SAFETY: the program's arguments.
-    let (result, took) = driver::timed(|| pool::retrying(|| unsafe { real(out, pitch, width, height, element) }));
+    // The driver chooses the pitch; a row of the usual 512 bytes is counted here.
+    let row = width.checked_next_multiple_of(512).unwrap_or(width);
+    let least = row.saturating_mul(height) as u64;
+    let limited = || match context::current() {
+        Some(c) if limit::refuses(c.slot().device(), least) => cuda::ERROR_OUT_OF_MEMORY,
+        // SAFETY: the program's arguments.
+        _ => unsafe { real(out, pitch, width, height, element) },
+    };
+    let (result, took) = driver::timed(|| pool::retrying(limited));
     state::guarded("cuMemAllocPitch", || {
         let call = Call::new(Api::CuMemAllocPitch, from);
         // SAFETY: checked above; the driver wrote them on success.

@@ -21,7 +21,7 @@ use crate::call::Call;
 use crate::context as contexts;
 use crate::cuda::{self, Result};
 use crate::ledger::Entry;
-use crate::{driver, pool, recorder, room, sight, state};
+use crate::{driver, limit, oom, pool, recorder, room, state, usage};
 
 /// Records an allocation that is not the pool's, after it succeeded or failed, and remembers it in the ledger.
 fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, result: Result, took: u64) {
@@ -32,12 +32,22 @@ fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, 
         return;
     }
     let id = recorder::new_id();
-    let entry = Entry { id, memory, context: number, count: 1, maps: 0, own: !call.runtime };
+    let entry = Entry {
+        id,
+        memory,
+        context: number,
+        count: 1,
+        maps: 0,
+        own: !call.runtime,
+        bytes,
+        device: context.map_or(-1, |c| c.slot().device()),
+        hoarded: call.hoarder && memory.on_device(),
+    };
     if let Some(stale) = recorder::LEDGER.insert(key, entry) {
-        sight::forget(&stale);
+        usage::gone(&stale);
         recorder::event(&Event { kind: EventKind::Free, id: stale.id, memory: stale.memory, ..Event::default() });
     }
-    sight::remember(&entry);
+    usage::born(&entry);
     recorder::event(&Event {
         kind: EventKind::Alloc,
         api: call.api,
@@ -60,6 +70,8 @@ fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, 
 /// Records a request that failed in the end.
 fn record_failure(call: &Call, memory: Memory, context: u16, bytes: u64, result: Result) {
     pool::count_failure();
+    usage::failed(usage::device_of(context));
+    let stack = call.stack();
     recorder::event(&Event {
         kind: EventKind::AllocFailed,
         api: call.api,
@@ -67,12 +79,15 @@ fn record_failure(call: &Call, memory: Memory, context: u16, bytes: u64, result:
         context,
         code: result as u16,
         bytes,
-        stack: call.stack(),
+        stack,
         caller: call.caller,
         ..Event::default()
     });
     if let Some(c) = contexts::current().filter(|_| result == cuda::ERROR_OUT_OF_MEMORY) {
         room::sample_now(c.slot());
+    }
+    if result == cuda::ERROR_OUT_OF_MEMORY && memory.on_device() {
+        oom::of_request(call, bytes, stack);
     }
 }
 
@@ -138,7 +153,8 @@ fn recorded_alloc(request: &Request, real: impl Fn() -> Result, key: impl Fn() -
     if !state::active() {
         return real();
     }
-    let (result, took) = driver::timed(|| pool::retrying(&real));
+    let limited = || if over_limit(request) { cuda::ERROR_OUT_OF_MEMORY } else { real() };
+    let (result, took) = driver::timed(|| pool::retrying(limited));
     let Request { what, from, api, memory, bytes, stream } = *request;
     state::guarded(what, || {
         let call = Call::new(api, from);
@@ -149,6 +165,11 @@ fn recorded_alloc(request: &Request, real: impl Fn() -> Result, key: impl Fn() -
         }
     });
     result
+}
+
+/// Whether a request would go past the limit of its device.
+fn over_limit(request: &Request) -> bool {
+    request.memory.on_device() && contexts::current().is_some_and(|c| limit::refuses(c.slot().device(), request.bytes))
 }
 
 /// A freeing hook that is only recorded.
@@ -167,7 +188,7 @@ fn recorded_free(
     let known = state::guarded(what, || record_free(&Call::new(api, from), key, stream)).flatten();
     let result = real();
     match known {
-        Some(e) if result == cuda::SUCCESS => sight::forget(&e),
+        Some(e) if result == cuda::SUCCESS => usage::gone(&e),
         Some(e) => {
             state::guarded(what, || unfree(key, e, result));
         }

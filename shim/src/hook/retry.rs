@@ -1,16 +1,25 @@
 //! Calls that are not about memory but need some: if the device is full of what the pool keeps, everything goes back and the
 //! call is made once more. None of them has done anything when it fails so.
 
-use crate::cuda::{Device, Ptr, Result, STREAM_PER_THREAD, SUCCESS, Size, Str, Stream, Uint};
+use crate::cuda::{Device, ERROR_OUT_OF_MEMORY, Ptr, Result, STREAM_PER_THREAD, SUCCESS, Size, Str, Stream, Uint};
 use crate::hooks::{self, types};
 use crate::pool::retrying;
-use crate::{sight, state, sync};
+use crate::{oom, sight, state, sync};
 
 /// CUlaunchConfig, as far as the stream.
 #[repr(C)]
 pub struct LaunchConfig {
     sizes: [Uint; 7],
     stream: Stream,
+}
+
+/// The result of the driver's function of this name; one that found no memory is explained.
+#[inline]
+fn explained(what: &str, result: Result) -> Result {
+    if result == ERROR_OUT_OF_MEMORY {
+        oom::of_call(what);
+    }
+    result
 }
 
 macro_rules! retried {
@@ -21,7 +30,7 @@ macro_rules! retried {
             $(if $stream == STREAM_PER_THREAD { hooks::note_per_thread_streams(); }
             sync::before_submission();)?
             // SAFETY: the program's arguments.
-            retrying(|| unsafe { real($($a),*) })
+            explained(stringify!($t), retrying(|| unsafe { real($($a),*) }))
         })*
     };
 }
@@ -88,7 +97,7 @@ pub unsafe fn launch_kernel_ex(
     }
     sync::before_submission();
     // SAFETY: the program's arguments.
-    retrying(|| unsafe { real(config, f, params, extra) })
+    explained("cuLaunchKernelEx", retrying(|| unsafe { real(config, f, params, extra) }))
 }
 
 /// `cuImportExternalMemory`: memory that another interface fills and the host may see through it.

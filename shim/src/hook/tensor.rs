@@ -14,7 +14,7 @@ use vramscope_core::event::{Event, EventKind, Memory};
 use crate::exports::Exports;
 use crate::ledger::{Entry, Ledger};
 use crate::unwind::module::each_object;
-use crate::{context, cuda, modules, recorder, stacks, state, thread};
+use crate::{context, cuda, modules, oom, pause, recorder, stacks, state, thread, usage};
 
 /// `c10::Device`: two bytes, passed in one register.
 #[repr(C)]
@@ -80,9 +80,25 @@ fn record(address: u64, size: i64, device: Device) {
     let t = thread::current();
     let context = context_of(device);
     if size >= 0 {
+        if pause::on() {
+            return;
+        }
         let id = recorder::new_id();
-        let entry = Entry { id, memory: Memory::Tensor, context, count: 1, maps: 0, own: true };
-        if let Some(stale) = TENSORS.insert(address, entry) {
+        let entry = Entry {
+            id,
+            memory: Memory::Tensor,
+            context,
+            count: 1,
+            maps: 0,
+            own: true,
+            bytes: size as u64,
+            device: i32::from(device.index),
+            hoarded: false,
+        };
+        let stale = TENSORS.insert(address, entry);
+        usage::born(&entry);
+        if let Some(stale) = stale {
+            usage::gone(&stale);
             recorder::event(&Event { kind: EventKind::Free, id: stale.id, memory: Memory::Tensor, ..Event::default() });
         }
         let (bytes, stack) = (size as u64, stacks::here(t));
@@ -97,6 +113,7 @@ fn record(address: u64, size: i64, device: Device) {
             ..Event::default()
         });
     } else if let Some(e) = TENSORS.remove(address) {
+        usage::gone(&e);
         let stack = stacks::of_free(t);
         recorder::event(&Event {
             kind: EventKind::Free,
@@ -123,15 +140,17 @@ fn context_of(device: Device) -> u16 {
 pub unsafe extern "C-unwind" fn report_out_of_memory(size: i64, allocated: usize, reserved: usize, device: Device) {
     if device.kind == CUDA && state::started() && recorder::recording() {
         state::guarded("PyTorch's report of out of memory", || {
+            let stack = stacks::here(thread::current());
             recorder::event(&Event {
                 kind: EventKind::AllocFailed,
                 memory: Memory::Tensor,
                 context: context_of(device),
                 code: cuda::ERROR_OUT_OF_MEMORY as u16,
                 bytes: size as u64,
-                stack: stacks::here(thread::current()),
+                stack,
                 ..Event::default()
             });
+            oom::of_pytorch(i32::from(device.index), size as u64, allocated as u64, reserved as u64, stack);
         });
     }
     static REAL: AtomicUsize = AtomicUsize::new(0);

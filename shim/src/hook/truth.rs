@@ -7,7 +7,7 @@ use crate::cuda::{
 };
 use crate::hooks::types;
 use crate::pool::{self, POOL};
-use crate::{driver, recorder, state};
+use crate::{driver, limit, recorder, state};
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::pool::{BlockInfo, State};
 
@@ -23,8 +23,29 @@ pub unsafe fn get_info(real: types::cuMemGetInfo_v2, _: usize, free: *mut Size, 
         let slot = c.slot();
         let cached: u64 = context::of_device(slot.device()).map(|id| POOL.inactive_bytes(id)).sum();
         // SAFETY: not null; the driver wrote it.
-        unsafe { *free = (*free as u64).saturating_add(cached).min(slot.total()) as usize };
+        let now = unsafe { (*free as u64).saturating_add(cached).min(slot.total()) };
+        let (now, limit) = limit::told(slot.device(), now, slot.total());
+        // SAFETY: as above.
+        unsafe { *free = now as usize };
+        if !total.is_null() && limit < slot.total() {
+            // SAFETY: as above.
+            unsafe { *total = limit as usize };
+        }
     });
+    r
+}
+
+/// `cuDeviceTotalMem`: the limit, where there is one.
+pub unsafe fn total_mem(real: types::cuDeviceTotalMem_v2, _: usize, total: *mut Size, device: i32) -> Result {
+    // SAFETY: the program's arguments.
+    let r = unsafe { real(total, device) };
+    // (A question that starts no recording.)
+    if r == SUCCESS && !total.is_null() && !state::switched_off() {
+        state::guarded("cuDeviceTotalMem", || {
+            // SAFETY: not null; the driver wrote it.
+            unsafe { *total = limit::of(device).map_or(*total, |l| (*total).min(l as usize)) };
+        });
+    }
     r
 }
 

@@ -16,7 +16,7 @@ use crate::cuda::{AllocationProp, DevicePtr, MEM_LOCATION_TYPE_DEVICE, Ptr, Resu
 use crate::hooks::types;
 use crate::ledger::Entry;
 use crate::recorder::{self, LEDGER};
-use crate::{pool, sight, state};
+use crate::{pool, sight, state, usage};
 
 /// A mapping: its bytes and the ledger's key of its memory.
 #[derive(Clone, Copy)]
@@ -140,7 +140,7 @@ pub unsafe fn release(real: types::cuMemRelease, from: usize, handle: u64) -> Re
     // SAFETY: as above.
     let r = unsafe { real(handle) };
     state::guarded("cuMemRelease", || match freed {
-        Some(e) if r == SUCCESS => sight::forget(&e),
+        Some(e) if r == SUCCESS => usage::gone(&e),
         Some(e) => unfree(key, e, r),
         None if r == SUCCESS => let_go(key),
         None => {}
@@ -206,7 +206,7 @@ pub unsafe fn unmap(real: types::cuMemUnmap, from: usize, p: DevicePtr, bytes: S
             }
             return;
         }
-        freed.iter().for_each(|(_, e)| sight::forget(e));
+        freed.iter().for_each(|(_, e)| usage::gone(e));
         let mut maps = mappings();
         let gone: Vec<u64> = maps.range(p..p + bytes as u64).map(|(at, _)| *at).collect();
         for at in gone {

@@ -1,0 +1,153 @@
+//! What would help, each with its number, and only what applies.
+
+use super::books::Books;
+use super::holders::Held;
+use super::{Failure, PYTORCH};
+use crate::record::live::Live;
+use crate::text::{bytes, count, plural};
+
+/// Pieces of advice given at most.
+const MOST: usize = 6;
+
+/// What would help.
+pub(super) fn of(live: &Live, failure: &Failure, books: &Books, held: &[Held]) -> Vec<String> {
+    let mut advice = Vec::new();
+    if failure.asked > failure.total && failure.total > 0 {
+        advice.push(format!(
+            "the request is larger than the whole GPU ({}): is its size computed as meant?",
+            bytes(failure.total)
+        ));
+    }
+    limit(failure, &mut advice);
+    cached(live, failure, books, &mut advice);
+    fragmented(failure, books, &mut advice);
+    growing(failure, held, &mut advice);
+    others(failure, &mut advice);
+    biggest(failure, held, &mut advice);
+    advice.truncate(MOST);
+    advice
+}
+
+/// The device has room: something else says no.
+fn limit(failure: &Failure, advice: &mut Vec<String>) {
+    // A grain, and some for the driver itself.
+    if failure.asked > 0 && failure.free > failure.asked + (64 << 20) {
+        let by = if failure.what == PYTORCH { " (set_per_process_memory_fraction?)" } else { "" };
+        advice.push(format!(
+            "{} are free on the GPU: a limit of this process refused the request{by}",
+            bytes(failure.free)
+        ));
+    }
+}
+
+/// Memory that its holder does not use.
+fn cached(live: &Live, failure: &Failure, books: &Books, advice: &mut Vec<String>) {
+    let small = worth(failure);
+    // PyTorch gives back what it can by itself before it gives up.
+    if failure.what != PYTORCH && books.gaps.whole >= small {
+        advice.push(format!(
+            "PyTorch keeps {} in segments without any tensor: torch.cuda.empty_cache() before this call gives them back",
+            bytes(books.gaps.whole)
+        ));
+    }
+    let is_cupy = |module: &u32| live.known().path(*module).contains("cupy");
+    let cupy: u64 = books.libraries.iter().filter(|(module, _)| is_cupy(module)).map(|(_, bytes)| bytes).sum();
+    if cupy >= small {
+        advice.push(format!(
+            "CuPy holds {}: cupy.get_default_memory_pool().free_all_blocks() gives back what of it is not in use",
+            bytes(cupy)
+        ));
+    }
+    if failure.pool_inactive >= small {
+        advice.push(format!(
+            "vramscope's pool keeps {} that could not be given back: VRAMSCOPE_MAX_CACHED sets how much it may keep",
+            bytes(failure.pool_inactive)
+        ));
+    }
+}
+
+/// Enough in PyTorch, but in pieces.
+fn fragmented(failure: &Failure, books: &Books, advice: &mut Vec<String>) {
+    let (inactive, largest) = (books.pytorch_inactive, books.gaps.largest);
+    if failure.asked == 0 || inactive < failure.asked || largest >= failure.asked || books.gaps.total == 0 {
+        return;
+    }
+    let conf: String = failure.alloc_conf.as_deref().unwrap_or("").chars().filter(|c| !c.is_whitespace()).collect();
+    let pieces = format!("{} lie unused in PyTorch, the largest piece {}", bytes(inactive), bytes(largest));
+    let expandable = conf.to_ascii_lowercase().contains("expandable_segments:true");
+    if !expandable {
+        advice.push(format!("{pieces}: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets them join"));
+    }
+    if !conf.contains("max_split_size_mb") {
+        // Large blocks are then not cut up for requests smaller than this one.
+        let most = (failure.asked >> 21).clamp(32, 512);
+        let most = 1 << most.ilog2();
+        let how = format!("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:{most} keeps larger blocks whole");
+        advice.push(if expandable {
+            format!("{pieces}: {how}")
+        } else {
+            format!("or, without expandable segments, {how}")
+        });
+    }
+}
+
+/// A holder that grew all along.
+fn growing(failure: &Failure, held: &[Held], advice: &mut Vec<String>) {
+    for h in held {
+        let Some(grew) = h.growth.filter(|g| g.busy && g.bytes >= worth(failure)) else { continue };
+        let since = since(grew.since);
+        let kept = if h.tensor { "kept in a list, or with their graph?" } else { "never freed?" };
+        advice.push(format!(
+            "{} -> {}, +{} in {since}, at {}: {kept}",
+            count(grew.count),
+            plural(h.count, "allocation"),
+            bytes(grew.bytes),
+            h.place.split(" < ").next().unwrap_or_default(),
+        ));
+        if advice.len() >= MOST {
+            return;
+        }
+    }
+}
+
+fn since(ns: u64) -> String {
+    match ns {
+        s if s < 1_000_000 => "less than 1 ms".to_owned(),
+        s if s < 1_000_000_000 => format!("{} ms", s / 1_000_000),
+        s if s < 10_000_000_000 => format!("{:.1} s", s as f64 / 1e9),
+        s if s < 600_000_000_000 => format!("{} s", s / 1_000_000_000),
+        s => format!("{} min", s / 60_000_000_000),
+    }
+}
+
+/// A neighbour on the device.
+fn others(failure: &Failure, advice: &mut Vec<String>) {
+    let Some(others) = failure.others.filter(|o| *o >= worth(failure)) else { return };
+    let largest = failure.other.map_or(String::new(), |(pid, most)| format!(", process {pid} {}", bytes(most)));
+    advice.push(format!("other processes hold {} of this GPU{largest}: end them, or take another GPU", bytes(others)));
+}
+
+/// The first to look at, where nothing else is.
+fn biggest(failure: &Failure, held: &[Held], advice: &mut Vec<String>) {
+    let used = failure.total.saturating_sub(failure.free);
+    let Some(h) = held.first().filter(|h| used > 0 && h.bytes >= used / 5) else { return };
+    let place = h.place.split(" < ").next().unwrap_or_default();
+    let part = u128::from(h.bytes.min(used)) * 100 / u128::from(used);
+    let has = format!("the biggest holder has {} ({part} % of what is used)", bytes(h.bytes));
+    advice.push(match h.growth {
+        Some(g) if g.busy => return,
+        Some(g) => format!(
+            "{has} and grew all along, {} -> {} in {}, at {place}: kept in a list or with their graph, or too much at once?",
+            count(g.count),
+            plural(h.count, "allocation"),
+            since(g.since),
+        ),
+        None => format!("{has}: a smaller batch or model, or freeing it earlier, at {place}"),
+    });
+}
+
+/// What is too little to matter: less than a fiftieth of the device and not half of the request.
+fn worth(failure: &Failure) -> u64 {
+    let part = failure.total / 50;
+    if failure.asked > 0 { part.min(failure.asked.div_ceil(2)) } else { part }.max(1)
+}

@@ -1,0 +1,107 @@
+//! The line of an out-of-memory: the state of memory when a request failed for good.
+
+use serde::{Deserialize, Serialize};
+
+/// `{"kind":"oom",…}`. Bytes are of the device on which the request failed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Oom {
+    /// Time.
+    pub time: u64,
+    /// Number of the thread that asked.
+    pub thread: u32,
+    /// CUDA ordinal of the device.
+    pub device: u32,
+    /// Who failed: the C function, or `PyTorch` for its own allocator.
+    pub what: String,
+    /// Bytes asked for; 0: not a request for so many bytes (a module's load, a launch).
+    pub asked: u64,
+    /// Number of the call stack.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stack: u32,
+    /// Bytes free on the device,
+    pub free: u64,
+    /// and in all.
+    pub total: u64,
+    /// Bytes of tensors in PyTorch's allocator,
+    #[serde(skip_serializing_if = "is_none")]
+    pub pytorch_active: u64,
+    /// bytes that it keeps besides,
+    #[serde(skip_serializing_if = "is_none")]
+    pub pytorch_inactive: u64,
+    /// and the largest piece of them.
+    #[serde(skip_serializing_if = "is_none")]
+    pub pytorch_largest: u64,
+    /// Bytes of blocks in use in vramscope's pool,
+    #[serde(skip_serializing_if = "is_none")]
+    pub pool_active: u64,
+    /// bytes that it keeps besides,
+    #[serde(skip_serializing_if = "is_none")]
+    pub pool_inactive: u64,
+    /// and the largest piece of them.
+    #[serde(skip_serializing_if = "is_none")]
+    pub pool_largest: u64,
+    /// Bytes taken from the driver past both, with its rounding to pages,
+    #[serde(skip_serializing_if = "is_none")]
+    pub outside: u64,
+    /// by library, the largest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<Library>,
+    /// Bytes that belong to none of it: context, modules, driver; and other processes where `others` is missing.
+    pub rest: u64,
+    /// Bytes of other processes, if the device tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others: Option<u64>,
+    /// Who holds most.
+    pub holders: Vec<Holder>,
+    /// What would help.
+    pub advice: Vec<String>,
+}
+
+/// What a library took past the pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Library {
+    /// Number of the module; 0: unknown.
+    pub module: u32,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Live allocations of one place in the program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holder {
+    /// Number of the call stack (of the largest part, where several look the same); 0: none.
+    pub stack: u32,
+    /// Number of the module that called; 0: unknown.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub caller: u32,
+    /// Bytes.
+    pub bytes: u64,
+    /// How many.
+    pub count: u64,
+    /// It grew all along.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grew: Option<Grew>,
+}
+
+/// How a holder grew while other memory was freed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Grew {
+    /// Allocations that it had before.
+    pub from: u64,
+    /// More bytes since.
+    pub bytes: u64,
+    /// Nanoseconds since.
+    pub since: u64,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+fn is_none(n: &u64) -> bool {
+    *n == 0
+}

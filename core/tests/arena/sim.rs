@@ -1,0 +1,330 @@
+//! A small device in virtual time. Each stream knows, for each other one, up to where its later work comes after that
+//! one's (a vector clock), and so does the host. Whoever gets a block must come after all work that ever used its bytes:
+//! by an order that was made, not by luck.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard};
+use vramscope_core::arena::{Arena, Backing, Options, StreamId};
+
+pub const PAGE: u64 = 2 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    OutOfMemory,
+    Broken,
+    NoAddresses,
+}
+
+type Clock = BTreeMap<u64, u64>;
+
+fn join(to: &mut Clock, from: &Clock) {
+    for (s, at) in from {
+        let t = to.entry(*s).or_default();
+        *t = (*t).max(*at);
+    }
+}
+
+#[derive(Default)]
+struct Stream {
+    /// What its later work comes after; of itself, how much it was given.
+    clock: Clock,
+    dead: bool,
+}
+
+struct Use {
+    from: u64,
+    to: u64,
+    stream: u64,
+    at: u64,
+}
+
+#[derive(Default)]
+struct State {
+    streams: BTreeMap<u64, Stream>,
+    /// What is done, and what the host knows to be done.
+    done: Clock,
+    host: Clock,
+    ranges: BTreeMap<u64, u64>,
+    chunks: BTreeMap<u64, u64>,
+    uses: Vec<Use>,
+    events: BTreeMap<u64, Clock>,
+    next_event: u64,
+    next_range: u64,
+    /// What the program holds.
+    live: BTreeMap<u64, u64>,
+    /// The arena is about to be dropped: that waits for nothing.
+    over: bool,
+}
+
+/// What happens elsewhere while a call is under way.
+pub type Hook = Option<Box<dyn Fn(&Sim) + Send + Sync>>;
+
+#[derive(Default)]
+pub struct Sim {
+    state: Mutex<State>,
+    pub capacity: AtomicU64,
+    /// In thousandths: how often a call fails without reason.
+    pub fail_map: AtomicU64,
+    pub fail_unmap: AtomicU64,
+    pub fail_record: AtomicU64,
+    pub fail_wait: AtomicU64,
+    pub fail_reserve: AtomicU64,
+    pub calls: AtomicU64,
+    dice: AtomicU64,
+    pub on_record: Hook,
+    pub on_map: Hook,
+}
+
+pub struct Event(u64);
+
+impl Sim {
+    pub fn new(capacity: u64) -> Sim {
+        let sim = Sim::default();
+        sim.capacity.store(capacity, SeqCst);
+        sim
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn fails(&self, thousandths: &AtomicU64) -> bool {
+        self.calls.fetch_add(1, SeqCst);
+        let n = self.dice.fetch_add(1, SeqCst).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (n ^ n >> 29) % 1000 < thousandths.load(SeqCst)
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.calls.swap(0, SeqCst)
+    }
+
+    /// Work of a stream that uses a block.
+    pub fn work(&self, stream: u64, address: u64, bytes: u64) {
+        let mut s = self.state();
+        let st = s.streams.entry(stream).or_default();
+        assert!(!st.dead, "the test uses a dead stream");
+        let at = st.clock.entry(stream).or_default();
+        *at += 1;
+        let at = *at;
+        s.uses.push(Use { from: address, to: address + bytes, stream, at });
+    }
+
+    /// The program puts later work of one stream behind that of another.
+    pub fn order(&self, before: u64, after: u64) {
+        let mut s = self.state();
+        let clock = s.streams.entry(before).or_default().clock.clone();
+        join(&mut s.streams.entry(after).or_default().clock, &clock);
+    }
+
+    /// All that a stream was given gets done; the host does not know.
+    pub fn advance(&self, stream: u64) {
+        let mut s = self.state();
+        let clock = s.streams.entry(stream).or_default().clock.clone();
+        join(&mut s.done, &clock);
+    }
+
+    /// The host waits for a stream.
+    pub fn sync(&self, stream: u64) {
+        self.advance(stream);
+        let mut s = self.state();
+        let clock = s.streams.entry(stream).or_default().clock.clone();
+        join(&mut s.host, &clock);
+        let State { uses, host, .. } = &mut *s;
+        uses.retain(|u| host.get(&u.stream).is_none_or(|h| *h < u.at));
+    }
+
+    pub fn sync_all(&self) {
+        let streams: Vec<u64> = self.state().streams.keys().copied().collect();
+        streams.into_iter().for_each(|s| self.sync(s));
+    }
+
+    /// The program destroys a stream. Its work goes on.
+    pub fn destroy(&self, stream: u64) {
+        self.state().streams.entry(stream).or_default().dead = true;
+    }
+
+    /// A stream got a block.
+    pub fn check_handed_out(&self, stream: u64, address: u64, bytes: u64) {
+        let mut s = self.state();
+        let end = address + bytes;
+        if let Some((a, len)) = s.live.range(..end).next_back() {
+            assert!(a + len <= address, "{address:#x}+{bytes:#x} has another owner: {a:#x}+{len:#x}");
+        }
+        s.live.insert(address, bytes);
+        let mut at = address;
+        while at < end {
+            let (a, len) = s.chunks.range(..=at).next_back().expect("memory at the block");
+            assert!(a + len > at, "no memory at {at:#x}");
+            at = a + len;
+        }
+        let known = s.streams.entry(stream).or_default().clock.clone();
+        for u in s.uses.iter().filter(|u| u.from < end && address < u.to) {
+            let after = |c: &Clock| c.get(&u.stream).is_some_and(|at| u.at <= *at);
+            assert!(
+                u.stream == stream || after(&known) || after(&s.host),
+                "{address:#x}+{bytes:#x} given to stream {stream} while work {} of stream {} may use it",
+                u.at,
+                u.stream
+            );
+        }
+    }
+
+    /// The program is about to free a block.
+    pub fn leave(&self, address: u64) {
+        self.state().live.remove(&address).expect("a live block");
+    }
+
+    pub fn mapped(&self) -> u64 {
+        self.state().chunks.values().sum()
+    }
+
+    pub fn events(&self) -> usize {
+        self.state().events.len()
+    }
+
+    /// The arena is dropped next.
+    pub fn over(&self) {
+        self.state().over = true;
+        self.fail_unmap.store(0, SeqCst);
+    }
+
+    /// Everything was given back.
+    pub fn assert_empty(&self) {
+        let s = self.state();
+        assert!(s.chunks.is_empty(), "{} chunks are left", s.chunks.len());
+        assert!(s.ranges.is_empty(), "{} ranges are left", s.ranges.len());
+        assert!(s.events.is_empty(), "{} events are left", s.events.len());
+    }
+}
+
+/// An arena that may be dropped while work is pending.
+pub struct Held<'s>(Arena<&'s Sim>);
+
+impl<'s> Held<'s> {
+    pub fn new(sim: &'s Sim, options: Options) -> Held<'s> {
+        Held(Arena::new(sim, options))
+    }
+}
+
+impl<'s> Deref for Held<'s> {
+    type Target = Arena<&'s Sim>;
+    fn deref(&self) -> &Arena<&'s Sim> {
+        &self.0
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.backing().over();
+    }
+}
+
+impl Backing for &Sim {
+    type Error = Error;
+    type Chunk = u64;
+    type Event = Event;
+
+    fn reserve(&self, bytes: u64) -> Result<u64, Error> {
+        assert!(bytes.is_multiple_of(PAGE));
+        if self.fails(&self.fail_reserve) {
+            return Err(Error::NoAddresses);
+        }
+        let mut s = self.state();
+        let at = 0x7f00_0000_0000 + s.next_range;
+        s.next_range += bytes + PAGE * 3;
+        s.ranges.insert(at, bytes);
+        Ok(at)
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) {
+        self.fails(&self.fail_reserve);
+        let mut s = self.state();
+        assert_eq!(s.ranges.remove(&address), Some(bytes));
+        assert!(s.chunks.range(address..address + bytes).next().is_none(), "memory is left in the range");
+    }
+
+    fn map(&self, address: u64, bytes: u64) -> Result<u64, Error> {
+        if let Some(f) = &self.on_map {
+            f(self);
+        }
+        assert!(bytes > 0 && bytes.is_multiple_of(PAGE) && address.is_multiple_of(PAGE));
+        if self.fails(&self.fail_map) {
+            return Err(Error::Broken);
+        }
+        let mut s = self.state();
+        if s.chunks.values().sum::<u64>() + bytes > self.capacity.load(SeqCst) {
+            return Err(Error::OutOfMemory);
+        }
+        let (r, len) = s.ranges.range(..=address).next_back().expect("a range");
+        assert!(address + bytes <= r + len, "outside of the range");
+        if let Some((a, len)) = s.chunks.range(..address + bytes).next_back() {
+            assert!(a + len <= address, "mapped twice");
+        }
+        s.chunks.insert(address, bytes);
+        Ok(address ^ 1)
+    }
+
+    fn unmap(&self, address: u64, bytes: u64, chunk: u64) -> Result<(), Error> {
+        assert_eq!(chunk, address ^ 1);
+        if self.fails(&self.fail_unmap) {
+            return Err(Error::Broken);
+        }
+        let mut s = self.state();
+        let by = s.uses.iter().find(|u| u.from < address + bytes && address < u.to).map(|u| (u.stream, u.at));
+        assert!(
+            by.is_none() || s.over || std::thread::panicking(),
+            "{address:#x} is unmapped while work {by:?} may use it"
+        );
+        assert_eq!(s.chunks.remove(&address), Some(bytes));
+        Ok(())
+    }
+
+    fn record(&self, stream: StreamId) -> Option<Event> {
+        if let Some(f) = &self.on_record {
+            f(self);
+        }
+        let fails = self.fails(&self.fail_record);
+        let mut s = self.state();
+        let st = s.streams.entry(stream.0).or_default();
+        assert!(!st.dead, "asked about stream {}, which is gone", stream.0);
+        let clock = st.clock.clone();
+        if fails {
+            return None;
+        }
+        s.next_event += 1;
+        let n = s.next_event;
+        s.events.insert(n, clock);
+        Some(Event(n))
+    }
+
+    fn wait(&self, stream: StreamId, event: &Event) -> bool {
+        let fails = self.fails(&self.fail_wait);
+        let mut s = self.state();
+        let clock = s.events.get(&event.0).expect("a live event").clone();
+        let st = s.streams.entry(stream.0).or_default();
+        assert!(!st.dead, "asked about stream {}, which is gone", stream.0);
+        if !fails {
+            join(&mut st.clock, &clock);
+        }
+        !fails
+    }
+
+    fn is_done(&self, event: &Event) -> bool {
+        self.calls.fetch_add(1, SeqCst);
+        let mut s = self.state();
+        let clock = s.events.get(&event.0).expect("a live event").clone();
+        let done = clock.iter().all(|(st, at)| s.done.get(st).is_some_and(|d| at <= d));
+        if done {
+            join(&mut s.host, &clock);
+            let State { uses, host, .. } = &mut *s;
+            uses.retain(|u| host.get(&u.stream).is_none_or(|h| *h < u.at));
+        }
+        done
+    }
+
+    fn release(&self, event: Event) {
+        assert!(self.state().events.remove(&event.0).is_some(), "released twice");
+    }
+}

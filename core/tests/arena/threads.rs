@@ -1,0 +1,169 @@
+//! Many threads at once: streams of their own, blocks handed from one to another, trims and syncs beside.
+
+use crate::sim::{Held, PAGE, Sim};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use vramscope_core::arena::{Arena, Block, Options, StreamId};
+
+/// A small generator: what matters is that each thread does something else.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) % n
+    }
+
+    fn size(&mut self) -> u64 {
+        match self.below(10) {
+            0..6 => 1 + self.below(5000),
+            6..9 => 1 + self.below(1 << 20),
+            _ => 1 + self.below(8 << 20),
+        }
+    }
+}
+
+fn work(sim: &Sim, arena: &Arena<&Sim>, t: u64, rounds: u64, ids: &AtomicU64, handed: &Mutex<Vec<(Block, u64)>>) {
+    let mut r = Random(0x9e37_79b9 + t);
+    let mut stream = 100 * (t + 1);
+    let mut mine: Vec<Block> = Vec::new();
+    let free = |b: Block, stream: u64| {
+        sim.work(stream, b.address, b.bytes);
+        sim.leave(b.address);
+        assert_eq!(arena.free(b.address, StreamId(stream)), Ok(b));
+    };
+    for _ in 0..rounds {
+        match r.below(100) {
+            0..50 if mine.len() < 40 => {
+                let id = ids.fetch_add(1, SeqCst);
+                let bytes = r.size();
+                if let Ok(b) = arena.alloc(bytes, StreamId(stream), id) {
+                    sim.check_handed_out(stream, b.address, b.bytes);
+                    mine.push(b);
+                }
+            }
+            50..60 => {
+                let other = handed.lock().unwrap().pop();
+                if let Some((b, from)) = other {
+                    sim.order(from, stream);
+                    mine.push(b);
+                }
+            }
+            60..66 if !mine.is_empty() => {
+                let b = mine.swap_remove(r.below(mine.len() as u64) as usize);
+                handed.lock().unwrap().push((b, stream));
+            }
+            66..70 if !mine.is_empty() => {
+                let b = mine[r.below(mine.len() as u64) as usize];
+                let side = 1000 + r.below(2);
+                sim.order(stream, side);
+                sim.work(side, b.address, b.bytes);
+                arena.record_stream(b.address, StreamId(side)).unwrap();
+            }
+            70 => {
+                sim.order(stream, stream + 1);
+                arena.stream_ends(StreamId(stream));
+                stream += 1;
+                // Others may still order something behind the old one: it is gone all the same.
+            }
+            71 => sim.advance(stream),
+            _ if !mine.is_empty() => {
+                let b = mine.swap_remove(r.below(mine.len() as u64) as usize);
+                free(b, stream);
+            }
+            _ => {}
+        }
+    }
+    mine.into_iter().for_each(|b| free(b, stream));
+}
+
+#[test]
+fn eight_threads_of_random_work() {
+    let sim = Sim::new(128 << 20);
+    sim.fail_record.store(30, SeqCst);
+    sim.fail_wait.store(30, SeqCst);
+    sim.fail_map.store(30, SeqCst);
+    sim.fail_unmap.store(30, SeqCst);
+    let mut o = Options::default();
+    (o.chunk, o.reserve) = (4 << 20, 200 << 20);
+    let arena = Arena::new(&sim, o);
+    let (ids, going) = (AtomicU64::new(1), AtomicBool::new(true));
+    let handed: Mutex<Vec<(Block, u64)>> = Mutex::default();
+    std::thread::scope(|s| {
+        let (sim, arena, ids, handed) = (&sim, &arena, &ids, &handed);
+        let workers: Vec<_> = (0..8).map(|t| s.spawn(move || work(sim, arena, t, 6_000, ids, handed))).collect();
+        let going = &going;
+        let other = s.spawn(move || {
+            let mut r = Random(77);
+            while going.load(SeqCst) {
+                match r.below(5) {
+                    0 => drop(arena.trim(r.below(64 << 20))),
+                    1 => {
+                        let mark = arena.mark();
+                        sim.sync_all();
+                        arena.all_synced(mark);
+                    }
+                    2 => {
+                        let stream = 100 * (1 + r.below(8));
+                        let mark = arena.mark();
+                        sim.sync(stream);
+                        arena.stream_synced(StreamId(stream), mark);
+                    }
+                    3 => drop(arena.snapshot()),
+                    _ => arena.set_limit(if r.below(2) == 0 { u64::MAX } else { 100 << 20 }),
+                }
+                std::thread::sleep(std::time::Duration::from_micros(r.below(2000)));
+                arena.counts();
+            }
+        });
+        let results: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        going.store(false, SeqCst);
+        other.join().unwrap();
+        results.into_iter().for_each(|r| r.unwrap());
+    });
+    for (b, stream) in handed.into_inner().unwrap() {
+        sim.leave(b.address);
+        arena.free(b.address, StreamId(stream)).unwrap();
+    }
+    let c = arena.counts();
+    assert_eq!((c.allocated.now, c.requested.now, c.bad_frees), (0, 0, 0));
+    assert_eq!(c.reserved.now, sim.mapped());
+    assert!(c.steals > 0 && c.trims > 0);
+    for f in [&sim.fail_record, &sim.fail_unmap] {
+        f.store(0, SeqCst);
+    }
+    let mark = arena.mark();
+    sim.sync_all();
+    arena.all_synced(mark);
+    arena.trim(0);
+    assert_eq!(sim.mapped(), 0, "{:?}", arena.snapshot());
+    drop(arena);
+    sim.assert_empty();
+}
+
+#[test]
+fn threads_under_a_tight_limit_wait_for_each_other() {
+    let sim = Sim::new(1 << 40);
+    let mut o = Options::default();
+    (o.limit, o.chunk) = (8 * PAGE, PAGE);
+    let arena = Held::new(&sim, o);
+    std::thread::scope(|s| {
+        for t in 0..8 {
+            let (sim, arena) = (&sim, &arena);
+            s.spawn(move || {
+                let stream = t + 1;
+                for i in 0..300 {
+                    // What each needs is there, at any time.
+                    let b = arena.alloc(PAGE - 512 * (i % 3), StreamId(stream), i).expect("room for eight");
+                    sim.check_handed_out(stream, b.address, b.bytes);
+                    sim.work(stream, b.address, b.bytes);
+                    sim.leave(b.address);
+                    arena.free(b.address, StreamId(stream)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(arena.counts().failures, 0);
+}

@@ -1,0 +1,66 @@
+//! `VRAMSCOPE_LIMIT`: a device that is no larger than so, for this process. Whether a model fits on a smaller card can be
+//! tried out on a large one.
+//!
+//! What counts is what this process takes from the driver, its pool's cache included (which is given back before anything
+//! fails). The context itself, modules and local memory are not seen by any call and do not count: 0.5 to 1 GiB on current
+//! cards.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+use crate::settings::{self, Limit};
+use crate::{driver, usage};
+
+const DEVICES: usize = 64;
+/// Bytes + 1 as set by the program; 0: what the settings say.
+static SET: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
+/// Whether the program set one.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Sets a device's limit; 0: none.
+pub fn set(device: i32, limit: Limit) -> bool {
+    let Some(slot) = usize::try_from(device).ok().and_then(|d| SET.get(d)) else { return false };
+    let bytes = match limit {
+        Limit::Bytes(b) => b,
+        Limit::Share(_) => limit.of(driver::total_memory(device)),
+    };
+    slot.store(bytes.saturating_add(1), Relaxed);
+    ANY.store(true, Relaxed);
+    true
+}
+
+/// A device's limit.
+#[inline]
+pub fn of(device: i32) -> Option<u64> {
+    if settings::get().limits.is_empty() && !ANY.load(Relaxed) { None } else { look(device) }
+}
+
+#[cold]
+fn look(device: i32) -> Option<u64> {
+    match SET.get(usize::try_from(device).ok()?)?.load(Relaxed) {
+        0 => {}
+        n => return Some(n - 1).filter(|n| *n != 0),
+    }
+    let all = &settings::get().limits;
+    let own = all.iter().find(|(d, _)| *d == Some(device));
+    let limit = own.or_else(|| all.iter().find(|(d, _)| d.is_none()))?.1;
+    Some(limit.of(driver::total_memory(device))).filter(|n| *n != 0)
+}
+
+/// Whether so many bytes more would go past the device's limit.
+#[inline]
+pub fn refuses(device: i32, bytes: u64) -> bool {
+    of(device).is_some_and(|limit| usage::on(device).reserved.saturating_add(bytes) > limit)
+}
+
+/// What is free and what there is in all, as the limit has it.
+pub fn told(device: i32, free: u64, total: u64) -> (u64, u64) {
+    match of(device) {
+        Some(limit) if limit < total => {
+            let u = usage::on(device);
+            // What the pool keeps would be given back.
+            let used = u.reserved.saturating_sub(u.pool_inactive);
+            (free.min(limit.saturating_sub(used)), limit)
+        }
+        _ => (free, total),
+    }
+}

@@ -1,0 +1,216 @@
+//! Bytes in use, by device and kind of memory, now and at most: what `vramscope_stats` tells and a limit is held against.
+//! What the pool serves it counts itself (`POOL.usage`); the rest is counted here.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+
+use vramscope_core::event::Memory;
+use vramscope_core::pool::ContextId;
+
+use crate::ledger::Entry;
+use crate::pool::POOL;
+use crate::{context, sight};
+
+/// Devices that are told apart; a process has seldom more.
+const DEVICES: usize = 64;
+const KINDS: usize = 16;
+
+/// Bytes of one device.
+struct Device {
+    /// By [`Memory`].
+    kinds: [AtomicU64; KINDS],
+    /// Device memory of all kinds that is not in the pool's table.
+    others: AtomicU64,
+    /// Held by libraries that cache themselves (PyTorch), whatever its kind.
+    hoarded: AtomicU64,
+    allocated_peak: AtomicU64,
+    reserved_peak: AtomicU64,
+    failures: AtomicU64,
+}
+
+static ALL: [Device; DEVICES] = [const {
+    Device {
+        kinds: [const { AtomicU64::new(0) }; KINDS],
+        others: AtomicU64::new(0),
+        hoarded: AtomicU64::new(0),
+        allocated_peak: AtomicU64::new(0),
+        reserved_peak: AtomicU64::new(0),
+        failures: AtomicU64::new(0),
+    }
+}; DEVICES];
+
+fn of(device: i32) -> Option<&'static Device> {
+    ALL.get(usize::try_from(device).ok()?)
+}
+
+/// The device of a context's number; -1 if it is not known.
+pub fn device_of(number: u16) -> i32 {
+    context::all().map(context::slot).find(|s| s.number() == number).map_or(-1, |s| s.device())
+}
+
+/// What a device's memory is in use for. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// In somebody's use: tensors where PyTorch tells of them, else what was asked of the driver.
+    pub allocated: u64,
+    /// At most.
+    pub allocated_peak: u64,
+    /// Taken from the device by this process.
+    pub reserved: u64,
+    /// At most.
+    pub reserved_peak: u64,
+    /// The pool's blocks in use,
+    pub pool_active: u64,
+    /// and kept for reuse.
+    pub pool_inactive: u64,
+    /// Tensors, as PyTorch's own allocator told.
+    pub tensors: u64,
+    /// What libraries hold that cache themselves.
+    pub hoarded: u64,
+    /// Pinned host memory (no device's, but told with the one whose context asked for it).
+    pub pinned: u64,
+    /// Allocations so far, of all devices.
+    pub allocations: u64,
+    /// Failed ones.
+    pub failures: u64,
+}
+
+/// What is in use on a device.
+pub fn on(device: i32) -> Usage {
+    of(device).map(|d| told(d, context::of_device(device))).unwrap_or_default()
+}
+
+fn told(d: &Device, contexts: impl Iterator<Item = ContextId>) -> Usage {
+    let (mut active, mut inactive, mut direct) = (0, 0, 0);
+    for id in contexts {
+        let u = POOL.usage(id);
+        active += u.active;
+        inactive += u.inactive;
+        direct += u.direct;
+    }
+    let kind = |m: Memory| d.kinds[m as usize].load(Relaxed);
+    let (hoarded, tensors) = (d.hoarded.load(Relaxed), kind(Memory::Tensor));
+    let driver = active + direct + d.others.load(Relaxed);
+    let allocated = in_use(d, driver);
+    Usage {
+        allocated,
+        allocated_peak: d.allocated_peak.load(Relaxed).max(allocated),
+        reserved: driver + inactive,
+        reserved_peak: d.reserved_peak.load(Relaxed).max(driver + inactive),
+        pool_active: active,
+        pool_inactive: inactive,
+        tensors,
+        hoarded,
+        pinned: kind(Memory::Pinned),
+        allocations: OTHERS.load(Relaxed) + POOL.counters().requests,
+        failures: d.failures.load(Relaxed),
+    }
+}
+
+/// Allocations that are not in the pool's table.
+static OTHERS: AtomicU64 = AtomicU64::new(0);
+/// PyTorch's allocator has told of a tensor.
+static TENSORS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Raises the peaks of a device to what is in use now, after a plain allocation. No counter that threads share is written
+/// where nothing rose. (A process has seldom more than one context on a device: its own is asked.)
+#[inline]
+pub fn note_in(device: i32, id: ContextId) {
+    let Some(d) = of(device) else { return };
+    let u = POOL.usage(id);
+    let driver = u.active + u.direct + d.others.load(Relaxed);
+    raise(d, in_use(d, driver), driver + u.inactive);
+}
+
+/// Bytes in somebody's use, of what the driver gave. Of what a library caches itself only PyTorch tells what is in use;
+/// without its report all of it counts as such.
+fn in_use(d: &Device, driver: u64) -> u64 {
+    if !TENSORS_TOLD.load(Relaxed) {
+        return driver;
+    }
+    driver.saturating_sub(d.hoarded.load(Relaxed)) + d.kinds[Memory::Tensor as usize].load(Relaxed)
+}
+
+#[inline]
+fn raise(d: &Device, allocated: u64, reserved: u64) {
+    if allocated > d.allocated_peak.load(Relaxed) {
+        d.allocated_peak.fetch_max(allocated, Relaxed);
+    }
+    if reserved > d.reserved_peak.load(Relaxed) {
+        d.reserved_peak.fetch_max(reserved, Relaxed);
+    }
+}
+
+/// What libraries that cache themselves took from the driver as plain memory: by address, device and bytes.
+static HOARDED: Mutex<BTreeMap<u64, (i32, u64)>> = Mutex::new(BTreeMap::new());
+
+/// A library that caches itself took plain memory.
+pub fn hoarded(address: u64, device: i32, bytes: u64) {
+    if let Some(d) = of(device) {
+        d.hoarded.fetch_add(bytes, Relaxed);
+        HOARDED.lock().unwrap_or_else(|e| e.into_inner()).insert(address, (device, bytes));
+    }
+}
+
+/// A plain block that is not the pool's is freed.
+pub fn not_hoarded(address: u64) {
+    let held = HOARDED.lock().unwrap_or_else(|e| e.into_inner()).remove(&address);
+    if let Some((device, bytes)) = held
+        && let Some(d) = of(device)
+    {
+        d.hoarded.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// Starts the peaks anew.
+pub fn reset_peak(device: i32) {
+    if let Some(d) = of(device) {
+        d.allocated_peak.store(0, Relaxed);
+        d.reserved_peak.store(0, Relaxed);
+        // What is in use now counts: it may go before the next allocation.
+        let u = on(device);
+        raise(d, u.allocated, u.reserved);
+    }
+}
+
+/// A request failed.
+pub fn failed(device: i32) {
+    if let Some(d) = of(device) {
+        d.failures.fetch_add(1, Relaxed);
+    }
+}
+
+/// An allocation of the ledger's appeared.
+pub fn born(e: &Entry) {
+    sight::remember(e);
+    if let Some(d) = of(e.device) {
+        d.kinds[e.memory as usize].fetch_add(e.bytes, Relaxed);
+        if e.memory.on_device() {
+            d.others.fetch_add(e.bytes, Relaxed);
+        }
+        if e.hoarded {
+            d.hoarded.fetch_add(e.bytes, Relaxed);
+        }
+        if e.memory == Memory::Tensor {
+            TENSORS_TOLD.store(true, Relaxed);
+        }
+        OTHERS.fetch_add(1, Relaxed);
+        let u = on(e.device);
+        raise(d, u.allocated, u.reserved);
+    }
+}
+
+/// It went.
+pub fn gone(e: &Entry) {
+    sight::forget(e);
+    if let Some(d) = of(e.device) {
+        d.kinds[e.memory as usize].fetch_sub(e.bytes, Relaxed);
+        if e.memory.on_device() {
+            d.others.fetch_sub(e.bytes, Relaxed);
+        }
+        if e.hoarded {
+            d.hoarded.fetch_sub(e.bytes, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+"""The package's calls, each checked against what the program knows."""
+
+import os
+import threading
+import time
+
+import vramscope
+from api_driver import MB, alloc, free, start
+
+assert vramscope.active() is True
+assert vramscope.stats() == {}  # no context yet
+start()
+p = alloc(10 * MB)
+s = vramscope.stats(0)
+assert vramscope.stats() == {0: s} and vramscope.stats(5) == {}
+assert s["allocated"] == s["active"] == s["reserved"] == s["pool_active"] == 10 * MB, s
+assert s["inactive"] == s["pool_inactive"] == s["tensors"] == s["pinned"] == s["limit"] == 0 and s["allocations"] == 1
+q = alloc(20 * MB)
+free(q)
+s = vramscope.stats(0)
+assert s["allocated"] == 10 * MB and s["allocated_peak"] == s["reserved"] == 30 * MB and s["inactive"] == 20 * MB
+vramscope.reset_peak()
+assert vramscope.stats(0)["allocated_peak"] == 10 * MB
+assert vramscope.empty_cache() == 20 * MB and vramscope.empty_cache() == 0
+vramscope.reset_peak(0)
+assert vramscope.stats(0)["reserved_peak"] == 10 * MB
+
+vramscope.set_limit(50 * MB)
+assert vramscope.stats(0)["limit"] == 50 * MB and alloc(60 * MB) == -2
+free(alloc(40 * MB))
+vramscope.set_limit(0.5, device=0)
+assert vramscope.stats(0)["limit"] == 512 * MB
+free(alloc(60 * MB))
+vramscope.set_limit(1.0)
+vramscope.set_limit(None)
+assert vramscope.stats(0)["limit"] == 0
+for wrong in (-1, 1.5):
+    try:
+        vramscope.set_limit(wrong)
+        raise AssertionError(wrong)
+    except ValueError:
+        pass
+try:
+    vramscope.set_limit(MB, device=-1)
+    raise AssertionError("no such device")
+except ValueError:
+    pass
+
+vramscope.snapshot("live.jsonl.zst")
+try:
+    vramscope.snapshot("no/such/folder.jsonl")
+    raise AssertionError("no such folder")
+except OSError as e:
+    assert "no/such" in str(e)
+
+# A callback in a thread of its own, once a failure; one that raises does not end the others.
+heard, threads = [], set()
+other = threading.Event()
+
+
+def callback():
+    heard.append(1)
+    threads.add(threading.current_thread().name)
+
+
+def fails():
+    other.set()
+    raise RuntimeError("of the callback's own")
+
+
+remove_fails = vramscope.on_oom(fails)
+remove = vramscope.on_oom(callback)
+
+
+def within(seconds, condition):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
+
+
+assert alloc(2000 * MB) == -2
+within(10, lambda: len(heard) == 1)
+assert other.is_set() and threads == {"vramscope-oom"}
+remove_fails()
+assert alloc(2000 * MB) == -2
+within(10, lambda: len(heard) == 2)
+remove()
+remove()
+assert alloc(2000 * MB) == -2
+time.sleep(0.1)
+assert len(heard) == 2
+# And again after all were taken away, also at once.
+again = []
+vramscope.on_oom(lambda: again.append(1))
+time.sleep(0.05)
+assert alloc(2000 * MB) == -2
+within(10, lambda: len(again) == 1)
+time.sleep(0.1)
+assert len(again) == 1
+
+child = os.fork()
+if child == 0:
+    ok = vramscope.active() is False and vramscope.stats() == {}
+    with vramscope.region("child"):
+        vramscope.mark("child")
+    os._exit(0 if ok else 1)
+assert os.waitpid(child, 0)[1] == 0
+free(p)
+print("done")
