@@ -8,7 +8,7 @@ use std::process::Command;
 
 use support::build::root;
 use support::{History, Link, Mode, Program, Run, program};
-use vramscope_core::event::{Event, EventKind};
+use vramscope_core::event::{Event, EventKind, Memory};
 use vramscope_core::trace::Line;
 
 /// On devices of 1 GiB, of which a context takes 256 MiB.
@@ -132,8 +132,15 @@ fn tensors_inside_a_librarys_own_cache() {
             "two: allocated 13 (13) reserved 14 (14) pool 2+0 tensors 11 hoarded 12 pinned 0, 5 allocations, 0 failures, limit 0",
             "freed: allocated 3 (13) reserved 14 (14) pool 2+0 tensors 1 hoarded 12 pinned 0, 5 allocations, 0 failures, limit 0",
             "none: allocated 2 (13) reserved 14 (14) pool 2+0 tensors 0 hoarded 12 pinned 0, 5 allocations, 0 failures, limit 0",
+            "paused: allocated 3 (13) reserved 14 (14) pool 2+0 tensors 1 hoarded 12 pinned 0, 6 allocations, 0 failures, limit 0",
+            "freed after it: allocated 2 (13) reserved 14 (14) pool 2+0 tensors 0 hoarded 12 pinned 0, 6 allocations, 0 failures, limit 0",
+            "context reset: allocated 2 (13) reserved 2 (14) pool 2+0 tensors 0 hoarded 0 pinned 0, 7 allocations, 0 failures, limit 0",
         ]
     );
+    let tensors = |run: &Run| run.history().of(EventKind::Alloc).filter(|e| e.memory == Memory::Tensor).count();
+    assert_eq!(tensors(&run), 2, "the one of the pause is counted, not recorded");
+    let untold = api("tensors").env("VRAMSCOPE_TRACE", "off").unhooked().run(Mode::Pooled);
+    assert_eq!(said(&untold), said(&run));
 }
 
 #[test]

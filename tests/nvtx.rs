@@ -134,6 +134,23 @@ fn not_followed_where_it_is_switched_off() {
     }
 }
 
+/// A fault of ours costs our work, not theirs.
+#[test]
+fn faults_of_ours() {
+    for (what, case) in
+        [("NVTX", "ranges"), ("an NVTX push", "cost"), ("an NVTX pop", "cost"), ("vramscope_mark", "domains")]
+    {
+        let mut program = nvtx(case).env("VRAMSCOPE_TEST_PANIC", what).talks();
+        if what != "vramscope_mark" {
+            program = program.env("NVTX_INJECTION64_PATH", vramscope_library());
+        }
+        let run = program.run(Mode::Pooled);
+        run.assert_success();
+        let said = run.stderr.matches(&format!("a fault of ours in {what}")).count();
+        assert_eq!(said, usize::from(what != "vramscope_mark"), "{what}: {}", run.stderr);
+    }
+}
+
 /// `vramscope run` sets the variable, unless another tool did.
 #[test]
 fn under_the_launcher() {

@@ -87,7 +87,7 @@ fn the_default_name_under_a_launcher() {
     let run = ranks("exec").launched(&[]).run(Mode::Bare);
     let expected = by_rank(&run, 3);
     let expected = expected.iter().zip(0..);
-    let expected = expected.map(|(h, i)| format!("vramscope-ranks-driver-rank{i}-{}-{}.jsonl", host(), h.header().pid));
+    let expected = expected.map(|(h, i)| format!("vramscope-ranks-rank{i}-{}-{}.jsonl", host(), h.header().pid));
     assert_eq!(names(&run), expected.collect(), "{run}");
 }
 

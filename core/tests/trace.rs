@@ -41,6 +41,9 @@ fn sample() -> Vec<Line> {
         Line::Live(1, Event { kind: EventKind::SegmentAlloc, ..alloc }),
         Line::Event(1, Event { how: Source::Hit as u8, extra: [4, u64::MAX, 6], stack: 1, caller: 1, ..alloc }),
         Line::Event(1, Event { kind: EventKind::Free, time: 11, id: 1, api: Api::CudaFree, ..Event::default() }),
+        Line::Event(1, Event { kind: EventKind::Mark, time: 11, extra: [1, 0, 0], ..Event::default() }),
+        Line::Event(1, Event { kind: EventKind::RegionBegin, time: 11, id: 8, extra: [1, 250, 1], ..Event::default() }),
+        Line::Event(1, Event { kind: EventKind::RegionEnd, time: 11, id: 8, ..Event::default() }),
         Line::Oom(Box::new(Oom {
             time: 12,
             what: "cudaMalloc".into(),

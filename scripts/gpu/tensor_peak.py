@@ -20,7 +20,8 @@ import sys
 SAID = re.compile(r"# said ((?:\w+=\S+ ?)+)")
 SAYS = re.compile(r"torch says: allocated (\d+) peak (\d+) reserved (\d+)")
 CONTAINERS = {"device", "pitch", "managed", "async", "imported"}  # their address is one of the device
-TORCH = ("libc10_cuda", "libtorch_cuda")
+TORCH = "libc10_cuda"
+CUDA = ("libcuda", "libvramscope")  # between a caller and its memory
 
 
 def read(path):
@@ -89,13 +90,15 @@ class History:
     """A history, played from its beginning."""
 
     def __init__(self, path):
-        self.path, self.events, self.modules, self.header, self.lost = path, [], {}, {}, 0
+        self.events, self.modules, self.stacks, self.header, self.lost = [], {0: ""}, {}, {}, 0
         for e in read(path):
             kind = e.get("kind")
             if kind == "header":
                 self.header = e
             elif kind == "module":
                 self.modules[e["module"]] = e["path"].rsplit("/", 1)[-1]
+            elif kind == "stack":
+                self.stacks[e["stack"]] = [f[0] for f in e["frames"] if isinstance(f, list)][:8]
             elif kind == "footer":
                 self.lost = e.get("lost", 0)
             elif "time" in e and kind not in ("note", "oom"):
@@ -112,7 +115,10 @@ class History:
     def layers(self, e, memory):
         if memory == "tensor":
             return ["tensor"]
-        torchs = memory in ("device", "vmm") and self.modules.get(e.get("caller"), "").startswith(TORCH)
+        callers = [e.get("caller", 0), *self.stacks.get(e.get("stack"), [])]
+        names = [self.modules.get(m, "") for m in callers]
+        caller = next((n for n in names if n and not n.startswith(CUDA)), "")
+        torchs = memory in ("device", "vmm") and caller.startswith(TORCH)
         return ["async"] * (memory == "async") + ["reserved"] * torchs
 
     def play(self, said):

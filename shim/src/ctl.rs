@@ -82,7 +82,7 @@ fn checked(result: i32) -> io::Result<i32> {
 
 fn new_socket() -> io::Result<i32> {
     // SAFETY: constant arguments.
-    checked(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) })
+    checked(unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })
 }
 
 fn close(socket: i32) {
@@ -152,14 +152,22 @@ fn serve() {
         if !is_ours(socket) {
             return;
         }
+        // An accept that waits keeps the lowest free number for its result, and the program may count on getting that one.
+        let mut waits = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+        // SAFETY: a pointer to a local.
+        unsafe { libc::poll(&mut waits, 1, -1) };
+        if !is_ours(socket) {
+            return;
+        }
         // SAFETY: a descriptor of ours; no address is wanted.
         let client = unsafe { libc::accept4(socket, std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC) };
         match checked(client) {
             Ok(client) => {
+                let client = spool::high(client);
                 signals::held_off(|| talk(client));
                 close(client);
             }
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::ECONNABORTED)) => {}
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::ECONNABORTED | libc::EAGAIN)) => {}
             // No descriptor, no memory: it may come back.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS)) => {
                 std::thread::sleep(std::time::Duration::from_millis(100));

@@ -11,7 +11,7 @@ use vramscope_core::record::{self, Definition, Producer, Pushed, Spool};
 use crate::ledger::Ledger;
 use crate::message::error;
 use crate::thread::{self, Thread};
-use crate::{clock, ctl, driver, regions, settings, signals, snapshot, spool, state, writer};
+use crate::{clock, ctl, driver, regions, settings, signals, snapshot, spool, state, usage, writer};
 
 static SPOOL: OnceCell<Spool<'static>> = OnceCell::new();
 /// Recording goes on (a history is wanted, and nothing stopped it).
@@ -291,4 +291,5 @@ pub fn stack_refused() {
 /// A context ended: its pinned, managed and pitched allocations with it.
 pub fn ledger_drop_context(number: u16) {
     LEDGER.drop_context(number);
+    usage::context_ended(number);
 }

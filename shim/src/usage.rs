@@ -142,24 +142,45 @@ fn raise(d: &Device, allocated: u64, reserved: u64) {
     }
 }
 
-/// What libraries that cache themselves took from the driver as plain memory: by address, device and bytes.
-static HOARDED: Mutex<BTreeMap<u64, (i32, u64)>> = Mutex::new(BTreeMap::new());
+/// A piece of plain memory that a library which caches itself took from the driver.
+struct Hoarded {
+    device: i32,
+    /// Number of its context.
+    context: u16,
+    bytes: u64,
+}
+
+/// All of them, by address.
+static HOARDED: Mutex<BTreeMap<u64, Hoarded>> = Mutex::new(BTreeMap::new());
+
+fn all_hoarded() -> std::sync::MutexGuard<'static, BTreeMap<u64, Hoarded>> {
+    HOARDED.lock().unwrap_or_else(|e| e.into_inner())
+}
 
 /// A library that caches itself took plain memory.
-pub fn hoarded(address: u64, device: i32, bytes: u64) {
+pub fn hoarded(address: u64, device: i32, context: u16, bytes: u64) {
     if let Some(d) = of(device) {
         d.hoarded.fetch_add(bytes, Relaxed);
-        HOARDED.lock().unwrap_or_else(|e| e.into_inner()).insert(address, (device, bytes));
+        all_hoarded().insert(address, Hoarded { device, context, bytes });
     }
+}
+
+/// A context ended, and its plain memory with it.
+pub fn context_ended(context: u16) {
+    all_hoarded().retain(|_, h| {
+        let gone = h.context == context;
+        if gone && let Some(d) = of(h.device) {
+            d.hoarded.fetch_sub(h.bytes, Relaxed);
+        }
+        !gone
+    });
 }
 
 /// A plain block that is not the pool's is freed.
 pub fn not_hoarded(address: u64) {
-    let held = HOARDED.lock().unwrap_or_else(|e| e.into_inner()).remove(&address);
-    if let Some((device, bytes)) = held
-        && let Some(d) = of(device)
-    {
-        d.hoarded.fetch_sub(bytes, Relaxed);
+    let held = all_hoarded().remove(&address);
+    if let Some(d) = held.as_ref().and_then(|h| of(h.device)) {
+        d.hoarded.fetch_sub(held.map_or(0, |h| h.bytes), Relaxed);
     }
 }
 

@@ -182,9 +182,10 @@ mod tests {
         let run_dir = outside.path().join(format!("vramscope.{DEAD}.00000000"));
         std::fs::create_dir(&run_dir).unwrap();
         let (spool, in_run) = unwritten(&run_dir, DEAD);
+        drop(std::os::unix::net::UnixListener::bind(run_dir.join("ctl.7")).unwrap());
         let args = Args { path: outside.path().to_path_buf() };
         run(&args).unwrap();
-        assert!(!spool.exists());
+        assert!(!spool.exists() && !run_dir.join("ctl.7").exists());
         let first = std::fs::read(&in_run).unwrap();
         run(&Args { path: in_run.clone() }).unwrap();
         assert_eq!(std::fs::read(&in_run).unwrap(), first);

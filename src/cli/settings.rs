@@ -255,22 +255,13 @@ impl Setting {
             },
             Values::Limits => {
                 for part in text.split(',') {
-                    let limit = part.split_once(':').map_or(Ok(part), |(device, limit)| {
-                        match device.trim().parse::<u32>() {
-                            Ok(_) => Ok(limit),
-                            Err(_) => {
-                                Err(format!("'{device}' is no number of a device; allowed: 24GiB, 80%, 0:24GiB,1:50%"))
-                            }
-                        }
-                    })?;
-                    let bare = limit.trim().bytes().all(|b| b.is_ascii_digit());
-                    if let Size::Bytes(n @ 1..0x10_0000) = parse_size(limit, true)?
-                        && bare
-                    {
-                        return Err(format!(
-                            "'{limit}' is {}; write {n}GiB, {n}MiB or, of a device, {n}%",
-                            plural(n, "byte")
-                        ));
+                    let (device, limit) = part.split_once(':').unwrap_or(("0", part));
+                    if device.trim().parse::<u32>().is_err() {
+                        return Err(format!("'{device}' is no device; allowed: 24GiB, 80%, 0:24GiB,1:50%"));
+                    }
+                    let digits = limit.trim().bytes().all(|b| b.is_ascii_digit());
+                    if let (true, Size::Bytes(n @ 1..0x10_0000)) = (digits, parse_size(limit, true)?) {
+                        return Err(format!("'{limit}' is {}; write {n}GiB, or {n}%", plural(n, "byte")));
                     }
                 }
                 Ok(text.to_string())
@@ -392,6 +383,9 @@ mod tests {
         assert_eq!(bare, "'10' is 10 bytes; write 10% or 10MiB (0 keeps nothing)");
         assert!(get("VRAMSCOPE_MAX_TRACE").check("2").unwrap_err().contains("write 2MiB"));
         assert!(get("VRAMSCOPE_ONLY").check(" ,").is_err());
+        assert_eq!(get("VRAMSCOPE_LIMIT").check("24").unwrap_err(), "'24' is 24 bytes; write 24GiB, or 24%");
+        assert!(get("VRAMSCOPE_LIMIT").check("x:24GiB").unwrap_err().starts_with("'x' is no device"));
+        assert_eq!(get("VRAMSCOPE_LIMIT").check("0:24GiB,1:50%").unwrap(), "0:24GiB,1:50%");
     }
 
     #[test]

@@ -96,7 +96,10 @@ static void case_domains(void) {
 static void* in_thread(void* name) {
   for (int i = 0; i < 100; ++i) {
     LEVEL(nvtxRangePushA(name), 0);
-    if (i == 50) MUST(cuCtxSetCurrent(primary(0))), take(MB);
+    if (i == 50) {
+      MUST(cuCtxSetCurrent(primary(0)));
+      take(MB);
+    }
     LEVEL(nvtxRangePop(), 0);
   }
   return NULL;

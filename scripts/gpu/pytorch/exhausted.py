@@ -15,15 +15,19 @@ def kind(e):
     return f"{type(e).__name__}, {' and '.join(w for w in words if w.lower() in text.lower()) or 'other words'}"
 
 
-def fill(device, smallest=2 << 20):
-    """Everything that is to be had, in pieces that get smaller."""
-    kept, piece = [], 1 << 33
-    while piece >= smallest:
+def fill(device, left=4 << 20):
+    """Nearly everything, and without being refused: out of memory is to be met first by what comes after."""
+    kept, page = [], 2 << 20
+    while True:
+        free = torch.cuda.mem_get_info(device)[0]
+        if free < left:
+            return kept
+        # PyTorch takes large pieces as they are, whole pages, and 2 MiB for the small ones of up to 1 MiB.
+        piece = min(free - page, 8 << 30) // page * page if free >= 14 << 20 else 1 << 20
         try:
             kept.append(torch.empty(piece, dtype=torch.uint8, device=device))
         except torch.cuda.OutOfMemoryError:
-            piece //= 2
-    return kept
+            return kept
 
 
 def tensor(device):

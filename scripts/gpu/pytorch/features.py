@@ -143,7 +143,8 @@ def profiler():
         tell.say(f"loss {i}", loss)
     for kind in sorted({m.get("Device Type") for m in memory}):
         mine = [m.get("Bytes", 0) for m in memory if m.get("Device Type") == kind]
-        tell.say(f"memory events of device type {kind}", f"{len(mine)}, {sum(n for n in mine if n > 0)} bytes given out")
+        given = sum(n for n in mine if n > 0)
+        tell.say(f"memory events of device type {kind}", f"{len(mine)}, {given} bytes given out")
     tell.say("kernels", sum(e.get("cat") == "kernel" for e in events))
 
 

@@ -39,9 +39,10 @@ def receiver(device, tensors, answers):
         answers.put(float(t.double().sum()))
         t.mul_(2)
         own = t + 1
+        total = float(own.double().sum())
+        del t, own  # before the sender goes on: its memory is free again only then
         tell.wait(device)
-        answers.put(float(own.double().sum()))
-        del t, own
+        answers.put(total)
     tell.end()
 
 

@@ -1,11 +1,15 @@
 """Compares what a program told (`tell.py`) under vramscope with what it told bare, twice.
 
-    same.py BARE BARE_AGAIN OTHER
+    same.py BARE BARE_AGAIN OTHER [results]
 
 Prints the table's cell; exit 1 if OTHER differs in what is equal in both bare runs. What varies bare is counted, not
-compared; where that are the losses themselves, the cell says so.
+compared; where that are the losses themselves, the cell says so. With `results` only what was computed is compared:
+another allocator has other statistics.
 """
 import sys
+
+
+STATISTICS = ("GPU ", "snapshot", "reserved", "allocated", "pool", "memory events", "kernels", "num_ooms")
 
 
 def told(path):
@@ -25,6 +29,13 @@ def told(path):
 
 def main():
     (a, _), (b, notes), (other, _) = (told(p) for p in sys.argv[1:4])
+    if "results" in sys.argv[4:]:
+        prefixes = ("receiver ", "rank 0 ", "rank 1 ")
+        for values in (a, b, other):
+            for n in list(values):
+                name = next((n[0][len(p) :] for p in prefixes if n[0].startswith(p)), n[0])
+                if name.startswith(STATISTICS):
+                    del values[n]
     varies = {n for n in a.keys() | b.keys() if a.get(n) != b.get(n)}
     wrong = [n for n in sorted((b.keys() | other.keys()) - varies) if b.get(n) != other.get(n)]
     for n in wrong[:10]:

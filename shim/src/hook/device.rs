@@ -94,7 +94,7 @@ fn serve(from: usize, bytes: u64) -> Answer {
         ..Event::default()
     });
     if how == Source::Hoarder {
-        usage::hoarded(served.address, slot.device(), served.block);
+        usage::hoarded(served.address, slot.device(), slot.number(), served.block);
     }
     usage::note_in(slot.device(), c.id);
     if how != Source::Hit {
@@ -232,7 +232,12 @@ pub unsafe fn alloc_pitch(
     let row = width.checked_next_multiple_of(512).unwrap_or(width);
     let least = row.saturating_mul(height) as u64;
     let limited = || match context::current() {
-        Some(c) if limit::refuses(c.slot().device(), least) => cuda::ERROR_OUT_OF_MEMORY,
+        Some(c) if limit::refuses(c.slot().device(), least) => {
+            // What the driver leaves behind.
+            // SAFETY: checked above; the program's variables.
+            unsafe { (*out, *pitch) = (0, row) };
+            cuda::ERROR_OUT_OF_MEMORY
+        }
         // SAFETY: the program's arguments.
         _ => unsafe { real(out, pitch, width, height, element) },
     };
@@ -248,12 +253,18 @@ pub unsafe fn alloc_pitch(
 
 /// A recorded request whose result is a device pointer at `out`.
 pub(super) unsafe fn recorded(request: &Request, out: *mut DevicePtr, real: impl Fn() -> Result) -> Result {
-    recorded_alloc(request, real, || {
+    let result = recorded_alloc(request, real, || {
         if out.is_null() {
             0
         } else {
             // SAFETY: the driver accepted the pointer and wrote to it.
             unsafe { *out }
         }
-    })
+    });
+    if result == cuda::ERROR_OUT_OF_MEMORY && !out.is_null() {
+        // The driver leaves 0 behind (measured), and so does a limit.
+        // SAFETY: not null; the program's variable.
+        unsafe { *out = 0 };
+    }
+    result
 }

@@ -63,7 +63,7 @@ pub unsafe extern "C-unwind" fn report_usage(
     reserved: usize,
     device: Device,
 ) {
-    if device.kind == CUDA && !p.is_null() && state::started() && recorder::recording() {
+    if device.kind == CUDA && !p.is_null() && state::started() {
         state::guarded("a tensor's report", || record(p as u64, size, device));
     }
     static REAL: AtomicUsize = AtomicUsize::new(0);
@@ -80,10 +80,8 @@ fn record(address: u64, size: i64, device: Device) {
     let t = thread::current();
     let context = context_of(device);
     if size >= 0 {
-        if pause::on() {
-            return;
-        }
-        let id = recorder::new_id();
+        // Counted all the same; a 0 says that the history does not have it.
+        let id = if pause::on() || !recorder::recording() { 0 } else { recorder::new_id() };
         let entry = Entry {
             id,
             memory: Memory::Tensor,
@@ -99,7 +97,13 @@ fn record(address: u64, size: i64, device: Device) {
         usage::born(&entry);
         if let Some(stale) = stale {
             usage::gone(&stale);
-            recorder::event(&Event { kind: EventKind::Free, id: stale.id, memory: Memory::Tensor, ..Event::default() });
+            if stale.id != 0 {
+                let (kind, memory) = (EventKind::Free, Memory::Tensor);
+                recorder::event(&Event { kind, id: stale.id, memory, ..Event::default() });
+            }
+        }
+        if id == 0 {
+            return;
         }
         let (bytes, stack) = (size as u64, stacks::here(t));
         recorder::event(&Event {
@@ -114,6 +118,9 @@ fn record(address: u64, size: i64, device: Device) {
         });
     } else if let Some(e) = TENSORS.remove(address) {
         usage::gone(&e);
+        if e.id == 0 || !recorder::recording() {
+            return;
+        }
         let stack = stacks::of_free(t);
         recorder::event(&Event {
             kind: EventKind::Free,

@@ -31,7 +31,7 @@ pub(super) fn of(live: &Live, failure: &Failure, books: &Books, held: &[Held]) -
 /// The device has room: something else says no.
 fn limit(failure: &Failure, advice: &mut Vec<String>) {
     // A grain, and some for the driver itself.
-    if failure.asked > 0 && failure.free > failure.asked + (64 << 20) {
+    if failure.asked > 0 && failure.free > failure.asked.saturating_add(64 << 20) {
         let by = if failure.what == PYTORCH { " (set_per_process_memory_fraction?)" } else { "" };
         advice.push(format!(
             "{} are free on the GPU: a limit of this process refused the request{by}",

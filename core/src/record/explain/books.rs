@@ -41,14 +41,17 @@ impl Books {
                 books.pytorch.insert(g.caller);
             }
         }
-        let (mut tensors, mut segments) = (0, 0);
+        let (mut tensors, mut segments) = (0u64, 0u64);
         let mut libraries: BTreeMap<u32, u64> = BTreeMap::new();
         for g in live.groups().iter().filter(here).filter(|g| g.count > 0) {
             match g.memory {
-                Memory::Tensor => tensors += g.bytes,
+                Memory::Tensor => tensors = tensors.saturating_add(g.bytes),
                 _ if g.pooled || !g.memory.on_device() => {}
-                _ if books.is_segment(g.caller, g.memory) => segments += g.bytes,
-                _ => *libraries.entry(g.caller).or_default() += g.bytes,
+                _ if books.is_segment(g.caller, g.memory) => segments = segments.saturating_add(g.bytes),
+                _ => {
+                    let library = libraries.entry(g.caller).or_default();
+                    *library = library.saturating_add(g.bytes);
+                }
             }
         }
         books.gaps = Gaps::of(live, failure.device, &books);
@@ -62,7 +65,7 @@ impl Books {
                 books.pytorch_inactive = segments.saturating_sub(tensors);
             }
         }
-        books.outside = libraries.values().sum::<u64>() + books.rounding(live, failure.device);
+        books.outside = libraries.values().fold(books.rounding(live, failure.device), |sum, n| sum.saturating_add(*n));
         books.libraries = libraries.into_iter().collect();
         books.libraries.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         books.pool_largest = pool_largest(live, failure.device);
@@ -83,7 +86,8 @@ impl Books {
                 && e.extra[0] == 0
                 && !self.is_segment(e.caller, e.memory)
         });
-        pages.filter(|e| e.bytes > PAGE / 2).map(|e| e.bytes.next_multiple_of(PAGE) - e.bytes).sum()
+        let over = |bytes: u64| bytes.checked_next_multiple_of(PAGE).map_or(0, |pages| pages - bytes);
+        pages.filter(|e| e.bytes > PAGE / 2).map(|e| over(e.bytes)).sum()
     }
 }
 

@@ -37,7 +37,7 @@ impl Gaps {
                 continue;
             }
             match mapped.last_mut() {
-                Some(last) if last.1 == map.address => last.1 += map.bytes,
+                Some(last) if last.1 == map.address => last.1 = last.1.saturating_add(map.bytes),
                 _ => mapped.push((map.address, map.address.saturating_add(map.bytes))),
             }
         }
@@ -63,14 +63,14 @@ impl Gaps {
             }
             gaps.add(end.saturating_sub(at));
             if !holds {
-                gaps.whole += end.saturating_sub(start);
+                gaps.whole = gaps.whole.saturating_add(end.saturating_sub(start));
             }
         }
         gaps
     }
 
     fn add(&mut self, bytes: u64) {
-        self.total += bytes;
+        self.total = self.total.saturating_add(bytes);
         self.largest = self.largest.max(bytes);
     }
 }

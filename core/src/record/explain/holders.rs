@@ -44,12 +44,12 @@ pub(super) fn of(live: &Live, device: u32, books: &Books) -> Vec<Held> {
             held.push(Held { stack, caller, bytes: 0, count: 0, place, tensor, growth: None });
         }
         let h = &mut held[at];
-        h.bytes += g.bytes;
+        h.bytes = h.bytes.saturating_add(g.bytes);
         h.count += g.count;
         if let Some(more) = live.growth(g) {
             let sum = h.growth.get_or_insert(Growth { count: 0, bytes: 0, since: 0, busy: false });
             sum.count += more.count;
-            sum.bytes += more.bytes;
+            sum.bytes = sum.bytes.saturating_add(more.bytes);
             sum.since = sum.since.max(more.since);
             sum.busy |= more.busy;
         }

@@ -85,8 +85,16 @@ pub fn explain(live: &Live, failure: &Failure) -> Explanation {
     held.truncate(HOLDERS);
     let advice = advice::of(live, failure, &books, &held);
     let used = failure.total.saturating_sub(failure.free);
-    let ours = books.pytorch_active + books.pytorch_inactive + failure.pool_active + failure.pool_inactive;
-    let rest = used.saturating_sub(ours + books.outside + failure.others.unwrap_or(0));
+    // (Sizes are the program's, and may be anything.)
+    let known = [
+        books.pytorch_active,
+        books.pytorch_inactive,
+        failure.pool_active,
+        failure.pool_inactive,
+        books.outside,
+        failure.others.unwrap_or(0),
+    ];
+    let rest = known.into_iter().fold(used, u64::saturating_sub);
     let oom = Oom {
         time: 0,
         thread: failure.thread,

@@ -56,15 +56,15 @@ fn layers(page: &mut Page, live: &Live, oom: &Oom) {
     let kept = |active: u64, inactive: u64, largest: u64| {
         let mut text = format!("{:>9} active, {} inactive", bytes(active), bytes(inactive));
         if largest > 0 {
-            let pieces = 100 - largest.min(inactive) * 100 / inactive.max(1);
+            let pieces = 100 - u128::from(largest.min(inactive)) * 100 / u128::from(inactive.max(1));
             text += &format!(" (largest free {}, fragmentation {pieces} %)", bytes(largest));
         }
         text
     };
-    if oom.pytorch_active + oom.pytorch_inactive > 0 {
+    if oom.pytorch_active > 0 || oom.pytorch_inactive > 0 {
         page.row("PyTorch", &kept(oom.pytorch_active, oom.pytorch_inactive, oom.pytorch_largest));
     }
-    if oom.pool_active + oom.pool_inactive > 0 {
+    if oom.pool_active > 0 || oom.pool_inactive > 0 {
         page.row("vramscope's pool", &kept(oom.pool_active, oom.pool_inactive, oom.pool_largest));
     }
     if oom.outside > 0 {
