@@ -82,7 +82,6 @@ fn the_default_name_of_a_rank() {
 
 /// A launcher under `vramscope run`: torchrun, accelerate.
 #[test]
-#[ignore = "shim/src/trace_file.rs: the usual name does not have the rank yet"]
 fn the_default_name_under_a_launcher() {
     let run = ranks("exec").launched(&[]).run(Mode::Bare);
     let expected = by_rank(&run, 3);

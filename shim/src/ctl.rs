@@ -130,13 +130,30 @@ fn bind(path: &str) -> io::Result<i32> {
     Ok(spool::high(socket))
 }
 
+/// Whether nobody listens there any more.
 fn is_stale(at: &libc::sockaddr_un) -> bool {
     let Ok(socket) = new_socket() else { return false };
+    // A listener with a full queue is one.
+    // SAFETY: a descriptor of ours.
+    unsafe { libc::fcntl(socket, libc::F_SETFL, libc::O_NONBLOCK) };
     // SAFETY: a descriptor of ours and an address of that length.
     let refused = checked(unsafe { libc::connect(socket, std::ptr::from_ref(at).cast(), ADDRESS) })
         .is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused);
     close(socket);
     refused
+}
+
+/// Removes sockets that killed processes left, a few at a time.
+fn clear() {
+    let names = std::fs::read_dir(ctl::FOLDER).into_iter().flatten().flatten().map(|e| e.file_name());
+    let sockets = names.filter_map(|n| n.to_str().filter(|n| ctl::pid_of(n).is_some()).map(str::to_owned));
+    for name in sockets.take(64) {
+        let path = format!("{}/{name}", ctl::FOLDER);
+        if address(&path).is_ok_and(|at| is_stale(&at)) {
+            // SAFETY: a C string.
+            unsafe { libc::unlink(settings::c_string(&path).as_ptr()) };
+        }
+    }
 }
 
 // ---- the thread --------------------------------------------------------------------------------------------------------
@@ -147,6 +164,7 @@ fn is_ours(socket: i32) -> bool {
 }
 
 fn serve() {
+    clear();
     loop {
         let socket = LISTENS.load(Relaxed);
         if !is_ours(socket) {

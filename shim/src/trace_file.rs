@@ -26,10 +26,20 @@ const RANK: [&std::ffi::CStr; 9] = [
     c"CUDA_VISIBLE_DEVICES",
 ];
 
-/// The path with its `%` letters filled in, absolute. A folder means the usual name in it.
+/// The usual name of a rank of a distributed job, whose ranks may write to one folder from several hosts.
+const RANKED_NAME: &str = "vramscope-%n-rank%r-%h-%p.jsonl";
+
+/// The path with its `%` letters filled in, absolute. A folder means the usual name in it, and a rank of a distributed job
+/// has a usual name of its own.
 pub fn path_of(pattern: &str) -> PathBuf {
+    let usual = if rank().is_some() { RANKED_NAME } else { settings::USUAL_NAME };
+    if let Some(folder) = pattern.strip_suffix(settings::USUAL_NAME)
+        && (folder.is_empty() || folder.ends_with('/'))
+    {
+        return expand(&format!("{folder}{usual}"));
+    }
     let path = expand(pattern);
-    if path.is_dir() { path.join(expand(settings::USUAL_NAME).file_name().unwrap_or_default()) } else { path }
+    if path.is_dir() { path.join(expand(usual).file_name().unwrap_or_default()) } else { path }
 }
 
 fn expand(pattern: &str) -> PathBuf {
@@ -44,7 +54,7 @@ fn expand(pattern: &str) -> PathBuf {
             Some('p') => s.push_str(&std::process::id().to_string()),
             Some('h') => s.push_str(&host()),
             Some('n') => s.push_str(&invoked_name()),
-            Some('r') => s.push_str(&rank()),
+            Some('r') => s.push_str(rank().as_deref().unwrap_or("0")),
             Some('%') => s.push('%'),
             Some(other) => {
                 s.push('%');
@@ -57,11 +67,8 @@ fn expand(pattern: &str) -> PathBuf {
     if p.is_absolute() { p } else { std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")).join(p) }
 }
 
-fn rank() -> String {
-    [c"RANK", c"SLURM_PROCID", c"OMPI_COMM_WORLD_RANK", c"PMI_RANK"]
-        .iter()
-        .find_map(|n| settings::variable(n))
-        .unwrap_or_else(|| "0".into())
+fn rank() -> Option<String> {
+    [c"RANK", c"SLURM_PROCID", c"OMPI_COMM_WORLD_RANK", c"PMI_RANK"].iter().find_map(|n| settings::variable(n))
 }
 
 fn host() -> String {

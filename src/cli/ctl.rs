@@ -161,13 +161,24 @@ pub fn in_folder(folder: &Path) -> Vec<(u32, PathBuf)> {
     entries.filter_map(socket).collect()
 }
 
-/// The answer to a question. A socket that nobody listens to is removed.
-fn talk(socket: &Path, question: &Value) -> std::io::Result<Value> {
-    let mut stream = UnixStream::connect(socket).inspect_err(|e| {
+/// Removes the sockets in a folder that nobody listens to any more.
+pub fn clear(folder: &Path) {
+    for (_, socket) in in_folder(folder) {
+        let _ = connect(&socket);
+    }
+}
+
+fn connect(socket: &Path) -> std::io::Result<UnixStream> {
+    UnixStream::connect(socket).inspect_err(|e| {
         if e.kind() == ErrorKind::ConnectionRefused {
             let _ = std::fs::remove_file(socket);
         }
-    })?;
+    })
+}
+
+/// The answer to a question. A socket that nobody listens to is removed.
+fn talk(socket: &Path, question: &Value) -> std::io::Result<Value> {
+    let mut stream = connect(socket)?;
     // A trim waits for the GPU, as any free of the driver's does.
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     stream.set_write_timeout(Some(Duration::from_secs(5)))?;
@@ -295,5 +306,8 @@ mod tests {
         assert_eq!(in_folder(folder.path()), [(7, path.clone())]);
         assert!(talk(&path, &json!({})).is_err());
         assert!(!path.exists());
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        clear(folder.path());
+        assert!(in_folder(folder.path()).is_empty() && folder.path().join("vramscope-ctl.8").exists());
     }
 }

@@ -8,7 +8,7 @@ use vramscope_core::record::{Recovered, recover_trace};
 use vramscope_core::trace::read::Reader;
 
 use super::spool::{self, Outcome, SpoolFile};
-use super::{process, run_dir, say};
+use super::{ctl, process, run_dir, say};
 use crate::report::text::{bytes, count, plural};
 
 /// Finishes histories.
@@ -59,6 +59,7 @@ fn folder(path: &Path) -> Result<ExitCode> {
             remove_run_dir(folder);
         }
     }
+    ctl::clear(path);
     if !found {
         say::print(&format!("{}: no spools, nothing to recover\n", path.display()))?;
     }
@@ -70,7 +71,7 @@ fn folder(path: &Path) -> Result<ExitCode> {
 fn remove_run_dir(folder: &Path) {
     if spool::in_folder(folder).is_ok_and(|left| left.is_empty()) {
         let _ = std::fs::remove_file(folder.join(super::preload::LIBRARY));
-        super::ctl::in_folder(folder).iter().for_each(|(_, socket)| drop(std::fs::remove_file(socket)));
+        ctl::in_folder(folder).iter().for_each(|(_, socket)| drop(std::fs::remove_file(socket)));
         let _ = std::fs::remove_dir(folder);
     }
 }

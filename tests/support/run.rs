@@ -342,6 +342,8 @@ impl Run {
     /// Removes the spools that it left in /dev/shm and says which: a program that ends in good order leaves none.
     pub fn remove_spools(&self) -> Vec<PathBuf> {
         let mut left = history::remove_spools(self.folder.path());
+        // The control socket of one that was killed.
+        let _ = fs::remove_file(format!("/dev/shm/vramscope-ctl.{}", self.pid));
         // Those of histories that went elsewhere.
         left.extend(history::spools_of(self.pid).into_iter().filter(|spool| fs::remove_file(spool).is_ok()));
         left

@@ -36,6 +36,9 @@ def deterministic():
     torch.manual_seed(0)
     # What has no deterministic form only warns: bare is run twice, and what varies there is not compared.
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # The fused attentions' backward passes add up in any order.
+    for kind in ("flash", "mem_efficient", "cudnn"):
+        getattr(torch.backends.cuda, f"enable_{kind}_sdp", lambda on: None)(False)
     torch.backends.cudnn.benchmark = False
 
 
