@@ -1,8 +1,11 @@
 /* vramscope.h: what a program can ask of a preloaded libvramscope.so, and tell it.
  *
- * Nothing needs to be linked. Each function is found at run time; without the preload library it is absent, and the inline
- * wrappers below do nothing and say so. All functions may be called from any thread, also before CUDA is first used, and
- * never call back into the program (but for vramscope_on_oom's callback). Strings are UTF-8. Bytes are bytes. */
+ * Nothing is linked: without the preload the functions are not there. Ask for one by its name, once, and call it if it is:
+ *
+ *     VRAMSCOPE_FIND(vramscope_mark, mark);
+ *     if (mark) mark("epoch 3");
+ *
+ * All functions may be called from any thread, also before CUDA is first used. Strings are UTF-8. Bytes are bytes. */
 #ifndef VRAMSCOPE_H
 #define VRAMSCOPE_H
 
@@ -66,4 +69,9 @@ void vramscope_on_oom(void (*callback)(void* data, int device, uint64_t asked), 
 #ifdef __cplusplus
 }
 #endif
+
+/* Declares `variable` as a pointer to the function, null without the preload. Needs <dlfcn.h> (with _GNU_SOURCE). */
+#define VRAMSCOPE_FIND(function, variable) \
+    __typeof__(&function) variable = (__typeof__(&function))(uintptr_t)dlsym(RTLD_DEFAULT, #function)
+
 #endif

@@ -23,16 +23,21 @@ def _devices(lib):
     return found
 
 
+def _nothing():
+    return {name: 0 for name, _ in Stats._fields_}
+
+
 def stats(device=None):
     """What is in use, in bytes: ``allocated``, ``reserved``, ``active``, ``inactive``, their peaks, and what they consist of.
 
-    Of one device, or a dict of all devices that this process uses, by number. Empty without vramscope.
+    Of one device (zeros for one that is not in use, and without vramscope), or a dict of all devices that this process
+    uses, by number (empty without vramscope).
     """
     lib = library.get()
     if lib is None:
-        return {}
+        return {} if device is None else _nothing()
     told = {d: {name: getattr(s, name) for name, _ in Stats._fields_} for d, s in _devices(lib).items()}
-    return told if device is None else told.get(device, {})
+    return told if device is None else told.get(device) or _nothing()
 
 
 def _each(device):

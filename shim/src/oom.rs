@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::message::{self, Level};
 use crate::pool::POOL;
 use crate::writer::{self, Request};
-use crate::{capture, context, driver, nvml, recorder, settings, stacks, state, thread};
+use crate::{capture, context, driver, limit, nvml, recorder, settings, stacks, state, thread, usage};
 
 /// Explanations in full at once;
 const AT_ONCE: u32 = 3;
@@ -140,6 +140,7 @@ fn failure(asked: &Asked<'_>) -> Failure {
         process: users.and_then(|u| u.own),
         others: users.map(|u| u.others),
         other: users.and_then(|u| u.other),
+        limit: limit::of(asked.device).map(|limit| (limit, usage::on(asked.device).reserved)),
         alloc_conf: [c"PYTORCH_CUDA_ALLOC_CONF", c"PYTORCH_ALLOC_CONF"].into_iter().find_map(settings::variable),
     }
 }

@@ -30,6 +30,17 @@ pub(super) fn of(live: &Live, failure: &Failure, books: &Books, held: &[Held]) -
 
 /// The device has room: something else says no.
 fn limit(failure: &Failure, advice: &mut Vec<String>) {
+    if let Some((limit, used)) = failure.limit
+        && used.saturating_add(failure.asked) > limit
+    {
+        advice.push(format!(
+            "VRAMSCOPE_LIMIT lets this process have {}, and {} of it are in use: the GPU itself has {} free",
+            bytes(limit),
+            bytes(used),
+            bytes(failure.free)
+        ));
+        return;
+    }
     // A grain, and some for the driver itself.
     if failure.asked > 0 && failure.free > failure.asked.saturating_add(64 << 20) {
         let by = if failure.what == PYTORCH { " (set_per_process_memory_fraction?)" } else { "" };
@@ -102,7 +113,7 @@ fn growing(failure: &Failure, held: &[Held], advice: &mut Vec<String>) {
             count(grew.count),
             plural(h.count, "allocation"),
             bytes(grew.bytes),
-            h.place.split(" < ").next().unwrap_or_default(),
+            h.at,
         ));
         if advice.len() >= MOST {
             return;
@@ -131,7 +142,7 @@ fn others(failure: &Failure, advice: &mut Vec<String>) {
 fn biggest(failure: &Failure, held: &[Held], advice: &mut Vec<String>) {
     let used = failure.total.saturating_sub(failure.free);
     let Some(h) = held.first().filter(|h| used > 0 && h.bytes >= used / 5) else { return };
-    let place = h.place.split(" < ").next().unwrap_or_default();
+    let place = &h.at;
     let part = u128::from(h.bytes.min(used)) * 100 / u128::from(used);
     let has = format!("the biggest holder has {} ({part} % of what is used)", bytes(h.bytes));
     advice.push(match h.growth {

@@ -1,10 +1,11 @@
-//! Who holds most: groups whose place in the program reads the same become one holder.
+//! Who holds most: groups of one and the same stack become one holder. (Where several go through the same helpers, what is
+//! shown of each is what tells it from the others.)
 
 use std::collections::HashMap;
 
 use super::books::Books;
 use crate::event::Memory;
-use crate::record::live::{Growth, Known, Live};
+use crate::record::live::{Growth, Live};
 use crate::trace::Frame;
 
 /// Groups looked at: what is smaller is never among the first ten.
@@ -19,8 +20,11 @@ pub(super) struct Held {
     pub caller: u32,
     pub bytes: u64,
     pub count: u64,
-    /// Its place, innermost first.
+    /// Its place, innermost first, as [`name`] made it of its lines.
     pub place: String,
+    /// The line that tells it from the others.
+    pub at: String,
+    lines: Vec<String>,
     /// Tensors of PyTorch's.
     pub tensor: bool,
     pub growth: Option<Growth>,
@@ -35,13 +39,21 @@ pub(super) fn of(live: &Live, device: u32, books: &Books) -> Vec<Held> {
     groups.sort_by_key(|g| (std::cmp::Reverse(g.bytes), g.stack));
     groups.truncate(CANDIDATES);
     let mut held: Vec<Held> = Vec::new();
-    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut known: HashMap<(Vec<(u32, u64)>, u32), usize> = HashMap::new();
     for g in groups {
-        let place = place(live, g.stack, g.caller);
-        let at = *known.entry(place.clone()).or_insert(held.len());
+        let at = *known.entry((identity(live, g.stack), g.caller)).or_insert(held.len());
         if at == held.len() {
-            let (stack, caller, tensor) = (g.stack, g.caller, g.memory == Memory::Tensor);
-            held.push(Held { stack, caller, bytes: 0, count: 0, place, tensor, growth: None });
+            held.push(Held {
+                stack: g.stack,
+                caller: g.caller,
+                bytes: 0,
+                count: 0,
+                place: String::new(),
+                at: String::new(),
+                lines: Vec::new(),
+                tensor: g.memory == Memory::Tensor,
+                growth: None,
+            });
         }
         let h = &mut held[at];
         h.bytes = h.bytes.saturating_add(g.bytes);
@@ -58,20 +70,64 @@ pub(super) fn of(live: &Live, device: u32, books: &Books) -> Vec<Held> {
     held
 }
 
+/// What makes two stacks the same place: all Python lines, or without any all native frames.
+fn identity(live: &Live, stack: u32) -> Vec<(u32, u64)> {
+    let (mut python, mut native) = (Vec::new(), Vec::new());
+    for frame in live.known().frames(stack) {
+        match frame {
+            Frame::Python(place) => python.push((u32::MAX, u64::from(place))),
+            Frame::Native(module, offset) | Frame::Guessed(module, offset, _) => native.push((module, offset)),
+            Frame::Other(_) => {}
+        }
+    }
+    if python.is_empty() { native } else { python }
+}
+
+/// Says where each holder is: its innermost line and, further out, the first that the others do not have.
+pub(super) fn name(live: &Live, held: &mut [Held]) {
+    for h in held.iter_mut() {
+        h.lines = lines(live, h.stack, h.caller);
+    }
+    for i in 0..held.len() {
+        let own = &held[i].lines;
+        let apart = |other: &Vec<String>| own.iter().zip(other).position(|(a, b)| a != b);
+        let others = held.iter().enumerate().filter(|(j, _)| *j != i);
+        let k = others.filter_map(|(_, h)| apart(&h.lines)).max().unwrap_or(0);
+        let (at, place) = (own.get(k).cloned().unwrap_or_default(), joined(own, k));
+        (held[i].at, held[i].place) = (at, place);
+    }
+}
+
+/// Lines of a stack as one: the innermost ones, and the one that counts.
+fn joined(lines: &[String], counts: usize) -> String {
+    if counts < LINES {
+        return lines[..lines.len().min(LINES)].join(" < ");
+    }
+    let rest = &lines[counts..lines.len().min(counts + LINES - 1)];
+    format!("{} < ... < {}", lines[0], rest.join(" < "))
+}
+
 /// The place of a stack, in one line: the user's innermost Python lines, or modules.
 pub(super) fn place(live: &Live, stack: u32, caller: u32) -> String {
+    joined(&lines(live, stack, caller), 0)
+}
+
+/// Whether nothing but modules and offsets can be said of a stack here.
+pub(super) fn is_native(live: &Live, stack: u32) -> bool {
+    let mut frames = live.known().frames(stack).peekable();
+    frames.peek().is_some() && !frames.any(|f| matches!(f, Frame::Python(_)))
+}
+
+/// A stack, innermost first: the user's Python lines; without any, others' Python lines; without any, modules and offsets.
+fn lines(live: &Live, stack: u32, caller: u32) -> Vec<String> {
     let known = live.known();
-    let mut user = Vec::new();
-    let mut others = Vec::new();
-    let mut native: Vec<(u32, u64)> = Vec::new();
+    let (mut user, mut others, mut native) = (Vec::new(), Vec::new(), Vec::<(u32, u64)>::new());
     for frame in known.frames(stack) {
         match frame {
             Frame::Python(number) => {
                 let Some(p) = known.python(number) else { continue };
                 let list = if is_users(&p.file) { &mut user } else { &mut others };
-                if list.len() < LINES {
-                    list.push(format!("{}:{} {}", short(&p.file, live.directory()), p.line, p.function));
-                }
+                list.push(format!("{}:{} {}", short(&p.file, live.directory()), p.line, p.function));
             }
             Frame::Native(module, offset) | Frame::Guessed(module, offset, _) => {
                 if !is_plumbing(known.file(module)) {
@@ -80,28 +136,24 @@ pub(super) fn place(live: &Live, stack: u32, caller: u32) -> String {
             }
             Frame::Other(_) => {}
         }
-        if user.len() == LINES {
-            break;
+    }
+    // Of a library that was called into its innermost frame; of the program, which called it, all.
+    let program = native.last().map_or(0, |f| f.0);
+    let own = native.iter().rposition(|f| f.0 != program).map_or(0, |i| i + 1);
+    let kept = |i: &usize| *i >= own || *i == 0 || native[*i].0 != native[*i - 1].0;
+    let name = |i: usize| format!("{}+{:#x}", known.file(native[i].0), native[i].1);
+    let native: Vec<String> = (0..native.len()).filter(kept).map(name).collect();
+    let nothing = || match caller {
+        0 => "(no stack recorded)".to_owned(),
+        _ => known.file(caller).to_owned(),
+    };
+    let mut lines = [user, others, native].into_iter().find(|l| !l.is_empty()).unwrap_or_else(|| vec![nothing()]);
+    for line in &mut lines {
+        if line.chars().any(char::is_control) {
+            *line = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         }
     }
-    let lines = if user.is_empty() { others } else { user };
-    let text = match lines.is_empty() {
-        false => lines.join(" < "),
-        true => modules(known, &native, caller),
-    };
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// The innermost frame, and the one that called into its module; where all are in one module, the two innermost.
-fn modules(known: &Known, native: &[(u32, u64)], caller: u32) -> String {
-    let innermost = native.first().copied();
-    let other = native.iter().find(|f| innermost.is_some_and(|i| i.0 != f.0)).or(native.get(1)).copied();
-    let name = |&(module, offset): &(u32, u64)| format!("{}+{offset:#x}", known.file(module));
-    match native.is_empty() {
-        false => innermost.iter().chain(&other).map(name).collect::<Vec<_>>().join(" < "),
-        true if caller != 0 => known.file(caller).to_owned(),
-        true => "(no stack recorded)".to_owned(),
-    }
+    lines
 }
 
 /// Whether a Python file is the user's own.

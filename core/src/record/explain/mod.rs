@@ -48,6 +48,8 @@ pub struct Failure {
     pub others: Option<u64>,
     /// The largest of them: process id and bytes.
     pub other: Option<(u32, u64)>,
+    /// `VRAMSCOPE_LIMIT` of the device, and how much of it is in use.
+    pub limit: Option<(u64, u64)>,
     /// `PYTORCH_CUDA_ALLOC_CONF`, as it was set.
     pub alloc_conf: Option<String>,
 }
@@ -83,6 +85,7 @@ pub fn explain(live: &Live, failure: &Failure) -> Explanation {
     let books = Books::of(live, failure);
     let mut held = holders::of(live, failure.device, &books);
     held.truncate(HOLDERS);
+    holders::name(live, &mut held);
     let advice = advice::of(live, failure, &books, &held);
     let used = failure.total.saturating_sub(failure.free);
     // (Sizes are the program's, and may be anything.)

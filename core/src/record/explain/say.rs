@@ -1,6 +1,6 @@
 //! The explanation in words: about 30 lines of at most 100 columns.
 
-use super::holders::{Held, place};
+use super::holders::{Held, is_native, place};
 use super::{Failure, PYTORCH};
 use crate::record::live::Live;
 use crate::text::{bytes, count};
@@ -17,6 +17,9 @@ pub(super) fn text(live: &Live, failure: &Failure, oom: &Oom, held: &[Held]) -> 
         page.row("asked at", &place(live, failure.stack, failure.caller));
     }
     page.row("free", &format!("{:>9}", bytes(oom.free)));
+    if let Some((limit, used)) = failure.limit {
+        page.row("VRAMSCOPE_LIMIT", &format!("{:>9}, {} of it in use", bytes(limit), bytes(used)));
+    }
     layers(&mut page, live, oom);
     if !held.is_empty() {
         page.line("  the biggest holders:");
@@ -24,6 +27,12 @@ pub(super) fn text(live: &Live, failure: &Failure, oom: &Oom, held: &[Held]) -> 
     for (i, h) in held.iter().enumerate() {
         let many = format!("in {}", count(h.count));
         page.line(&format!("  {:>3}. {:>9} {many:<9} {}", i + 1, bytes(h.bytes), h.place));
+    }
+    if held.is_empty() {
+        page.line("  who holds it: not known (no history is kept, or nothing is live)");
+    }
+    if is_native(live, failure.stack) || held.iter().any(|h| is_native(live, h.stack)) {
+        page.line("  (functions and lines of library+0x...: vramscope report, on this process's history)");
     }
     if !oom.advice.is_empty() {
         page.line("  what would help:");
