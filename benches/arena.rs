@@ -185,10 +185,12 @@ fn torch(ops: &[Op]) -> u64 {
             let pool = usize::from(size > SMALL);
             let found = free[pool].range((size, 0)..).next().copied();
             let (bytes, at) = found.unwrap_or_else(|| {
-                let bytes = match size {
-                    0..=SMALL => 2 << 20,
-                    ..10_485_760 => 20 << 20,
-                    _ => size.next_multiple_of(2 << 20),
+                let bytes = if size <= SMALL {
+                    2 << 20
+                } else if size < 10 << 20 {
+                    20 << 20
+                } else {
+                    size.next_multiple_of(2 << 20)
                 };
                 let at = next;
                 (next, reserved) = (next + bytes + 512, reserved + bytes);
@@ -226,7 +228,7 @@ fn torch(ops: &[Op]) -> u64 {
 
 /// Each fourth tensor's stream is another one, so that memory is stolen all the time.
 fn stream_of(id: u64, streams: u64) -> StreamId {
-    StreamId(if streams > 1 && id % 4 == 0 { 1 + id / 4 % (streams - 1) } else { 0 })
+    StreamId(if streams > 1 && id.is_multiple_of(4) { 1 + id / 4 % (streams - 1) } else { 0 })
 }
 
 fn replay(name: &str, ops: &[Op], what: &str, options: Options, streams: u64) {

@@ -47,12 +47,14 @@ void vramscope_reset_peak(int device);
 uint64_t vramscope_empty_cache(void);
 /* No more than so many bytes of the device for this process (0: no limit), or a share of it if fraction > 0. 0, or -1. */
 int vramscope_set_limit(int device, uint64_t bytes, double fraction);
-/* Writes everything that is live now, with stacks, as a history to this file. 0, or -1: the reason is on stderr. */
+/* Writes everything that is live now, with stacks, as a history to this file. A regular file that exists is kept: the new
+ * one gets a suffix. What is no regular file (a folder, a pipe, a device) is refused. 0, or -1: the reason is on stderr. */
 int vramscope_snapshot(const char* path);
 
 /* Marks this moment in the history. */
 void vramscope_mark(const char* text);
-/* The calling thread enters a region (a named stretch of its work); pass the number to vramscope_region_end. */
+/* The calling thread enters a region (a named stretch of its work); pass the number to vramscope_region_end, in the
+ * same thread (in another it does nothing). Those inside 64 others are not recorded. */
 uint64_t vramscope_region_begin(const char* name);
 void vramscope_region_end(uint64_t region);
 /* Nothing is recorded from here to vramscope_resume, but for what is needed to keep the history true. */
@@ -62,7 +64,7 @@ void vramscope_resume(void);
 /* Waits until an out-of-memory failure newer than `seen` was explained, or timeout_ms (negative: for ever) are over; the
  * number of failures so far. A thread that waits here can act on one without being called inside the allocator. */
 uint64_t vramscope_wait_oom(uint64_t seen, int timeout_ms);
-/* The callback runs in the failing thread, inside its allocation call: it must not allocate GPU memory, nor wait for
+/* The callback runs in the failing thread, inside its allocation call: it must not throw, nor wait for
  * anybody who may hold an allocator's lock. NULL: none. */
 void vramscope_on_oom(void (*callback)(void* data, int device, uint64_t asked), void* data);
 

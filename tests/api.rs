@@ -250,6 +250,8 @@ fn marks_and_regions() {
     assert!(begun.iter().all(|e| e.extra[1] > 0 && e.extra[2] == 0), "each was open before its line");
     let texts = history.lines.iter().filter(|l| matches!(l, Line::Text(_))).count();
     assert_eq!(texts, 8, "each text once, and none of regions in which nothing was");
+    let notes = history.lines.iter().filter(|l| matches!(l, Line::Note(n) if n.message.contains("64 regions at once")));
+    assert_eq!(notes.count(), 1);
 }
 
 #[test]
@@ -273,8 +275,10 @@ fn a_pause() {
 #[test]
 fn a_snapshot() {
     let run = api("snapshot").talks().run(Mode::Pooled);
-    assert_eq!(said(&run), ["snapshot 0, in no folder -1, null -1"]);
-    assert_eq!(run.stderr.lines().count(), 2, "{}", run.stderr);
+    assert_eq!(said(&run), ["snapshot 0, in no folder -1, null -1", "device -1, pipe -1, folder -1"]);
+    assert_eq!(run.stderr.lines().count(), 5, "{}", run.stderr);
+    assert_eq!(run.stderr.matches("is no regular file").count(), 3, "{}", run.stderr);
+    assert!(!run.stderr.contains("os error"), "{}", run.stderr);
     let path = run.folder.path().join("live.snapshot");
     let report = Command::new(env!("CARGO_BIN_EXE_vramscope")).arg("report").arg(&path).output().expect("the command");
     let text = String::from_utf8_lossy(&report.stdout);

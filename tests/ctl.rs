@@ -204,7 +204,12 @@ fn clients_that_misbehave() {
     assert!(error("{\"version\":1,\"ask\":\"dance\"}\n").contains("'dance'"));
     assert!(error("{\"version\":1,\"ask\":\"limit\"}\n").contains("share from 0 to 1"));
     assert!(error("{\"version\":1,\"ask\":\"limit\",\"share\":7}\n").contains("share from 0 to 1"));
-    assert!(error("{\"version\":1,\"ask\":\"stats\",\"device\":-4}\n").contains("device -4"));
+    for device in ["-4", "1.5", "\"0\"", "true", "4294967296", "18446744073709551615", "[0]"] {
+        let question = format!("{{\"version\":1,\"ask\":\"limit\",\"bytes\":1,\"device\":{device}}}\n");
+        assert_eq!(error(&question), format!("device {device} is no number of a device"));
+    }
+    let more = format!("{{\"version\":1,\"ask\":\"stats\",\"device\":null}}\nmore{}", "\n".repeat(9000));
+    assert_eq!(answer(more.as_bytes()).expect("an answer")["ok"]["pid"], p.pid());
     let silent: Vec<UnixStream> = (0..3).map(|_| UnixStream::connect(p.socket()).expect("it listens")).collect();
     drop(UnixStream::connect(p.socket()).expect("it listens"));
     let mut half = UnixStream::connect(p.socket()).expect("it listens");
@@ -215,6 +220,31 @@ fn clients_that_misbehave() {
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     drop(silent);
     let _stuck = UnixStream::connect(p.socket()).expect("it listens");
+    p.ends();
+}
+
+/// With its queue full, it would be waited for as long as it is stopped.
+#[test]
+fn one_that_is_stopped() {
+    let p = Running::start(&program("steps"), Mode::Pooled);
+    let signal = |name: &str| {
+        let status = Command::new("kill").args([name, &p.pid().to_string()]).status().expect("kill");
+        assert!(status.success());
+    };
+    signal("-STOP");
+    let clients: Vec<_> = (0..12)
+        .map(|_| {
+            let socket = p.socket();
+            std::thread::spawn(move || UnixStream::connect(socket))
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    let why = p.fails(&["stats"]);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(why.contains("took no connection within 2 s") && why.lines().count() == 1, "{why}");
+    signal("-CONT");
+    clients.into_iter().for_each(|c| drop(c.join().expect("a thread")));
     p.ends();
 }
 

@@ -100,6 +100,16 @@ fn domains_and_registered_strings() {
     assert!(all.contains(&"-started".to_owned()), "ended in another thread: {all:?}");
 }
 
+/// Beyond the depth each domain still counts for itself, which the program checks; the history says once what it lacks.
+#[test]
+fn deeper_than_is_followed() {
+    nvtx("deep").run(Mode::Bare).assert_success();
+    let history = history(&followed("deep").run(Mode::Pooled));
+    assert_eq!(labels(&history, None).iter().filter(|l| *l == "+a").count(), 60);
+    let notes = history.lines.iter().filter(|l| matches!(l, Line::Note(n) if n.message.contains("64 regions at once")));
+    assert_eq!(notes.count(), 1);
+}
+
 #[test]
 fn threads() {
     let run = followed("threads").run(Mode::Pooled);

@@ -210,11 +210,14 @@ pub fn failed(device: i32, asked: u64) {
     *FAILED.lock().unwrap_or_else(|e| e.into_inner()) += 1;
     FAILURE.notify_all();
     let f = CALLBACK.load(Acquire);
-    if f != 0 {
+    let t = crate::thread::current();
+    // One that allocates, and fails again, is not called inside itself.
+    if f != 0 && !t.called_back.replace(true) {
         // SAFETY: what the program gave.
         let f: Callback = unsafe { std::mem::transmute::<usize, Callback>(f) };
         // SAFETY: the program's function and data.
         unsafe { f(DATA.load(Acquire), device, asked) };
+        t.called_back.set(false);
     }
 }
 

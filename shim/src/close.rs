@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
-use crate::{modules, real, runtime, stacks, state, unwind};
+use crate::{modules, python, real, runtime, stacks, state, unwind};
 
 fn next(name: &CStr, held: &AtomicUsize) -> usize {
     let known = held.load(Relaxed);
@@ -40,10 +40,12 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
         return unsafe { f(handle) };
     }
     let before = unloaded();
+    python::closing();
     unwind::close::closing();
     // SAFETY: as above.
     let r = unsafe { f(handle) };
     unwind::close::closed();
+    python::closed();
     if unloaded() != before {
         state::guarded("dlclose", || {
             modules::forget();

@@ -232,9 +232,20 @@ fn talk(client: i32) {
             _ => return,
         }
     }
+    // What was never read would end the other's reading with an error.
+    // SAFETY: a descriptor of ours.
+    unsafe { libc::shutdown(client, libc::SHUT_WR) };
+    let mut unread = [0u8; 4096];
+    for _ in 0..64 {
+        // SAFETY: a descriptor of ours and a buffer of that length.
+        let n = unsafe { libc::recv(client, unread.as_mut_ptr().cast(), unread.len(), libc::MSG_DONTWAIT) };
+        if n <= 0 {
+            break;
+        }
+    }
 }
 
-/// A line, if it comes within a second or so.
+/// The first line, if it comes within a second or so.
 fn read_line(client: i32) -> Option<Vec<u8>> {
     let begun = driver::now_ns();
     let mut line = Vec::new();
@@ -243,10 +254,11 @@ fn read_line(client: i32) -> Option<Vec<u8>> {
         // SAFETY: a descriptor of ours and a buffer of that length.
         let n = unsafe { libc::recv(client, part.as_mut_ptr().cast(), part.len(), 0) };
         let n = usize::try_from(n).ok().filter(|n| *n > 0)?;
-        line.extend_from_slice(&part[..n]);
-        if line.ends_with(b"\n") {
+        if let Some(end) = part[..n].iter().position(|b| *b == b'\n') {
+            line.extend_from_slice(&part[..end]);
             return Some(line);
         }
+        line.extend_from_slice(&part[..n]);
     }
     None
 }
@@ -261,7 +273,13 @@ fn answer(line: &[u8]) -> Result<Value, String> {
             env!("CARGO_PKG_VERSION")
         ));
     }
-    let device = question["device"].as_i64().map(|d| i32::try_from(d).unwrap_or(-1));
+    let device = match &question["device"] {
+        Value::Null => None,
+        given => {
+            let number = given.as_i64().and_then(|d| i32::try_from(d).ok()).filter(|d| *d >= 0);
+            Some(number.ok_or_else(|| format!("device {given} is no number of a device"))?)
+        }
+    };
     let devices = || match device {
         Some(d) if context::of_device(d).next().is_none() => Err(format!("the process does not use device {d}")),
         Some(d) => Ok(vec![d]),

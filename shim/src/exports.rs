@@ -19,6 +19,9 @@ struct Symbol {
 #[derive(Clone, Copy)]
 pub struct Exports {
     bias: u64,
+    /// Where the object lies.
+    low: u64,
+    high: u64,
     symbols: *const Symbol,
     strings: *const std::ffi::c_char,
     /// DT_GNU_HASH.
@@ -60,7 +63,18 @@ impl Exports {
         if strings == 0 || symbols == 0 || hash == 0 {
             return None;
         }
-        Some(Exports { bias, symbols: symbols as *const _, strings: strings as *const _, hash: hash as *const _ })
+        let loads = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
+        let (low, high) = loads.fold((u64::MAX, 0), |(low, high), h| {
+            let start = bias.wrapping_add(h.p_vaddr);
+            (low.min(start), high.max(start.wrapping_add(h.p_memsz)))
+        });
+        let (symbols, strings, hash) = (symbols as *const _, strings as *const _, hash as *const _);
+        Some(Exports { bias, low, high, symbols, strings, hash })
+    }
+
+    /// Where the object lies.
+    pub fn code(&self) -> std::ops::Range<u64> {
+        self.low..self.high
     }
 
     /// The address of a defined symbol.

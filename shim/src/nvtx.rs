@@ -5,7 +5,9 @@
 //! `vramscope run` sets the variable, unless another tool's is there. The numbers and the layout of the event attributes are
 //! those of nvtxTypes.h and nvToolsExt.h, which keep them for ever.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Mutex;
 
 use crate::regions::{self, Domain, NAME};
@@ -194,17 +196,18 @@ unsafe fn with_text<T>(e: *const Attributes, f: impl FnOnce(&[u8]) -> T) -> T {
 }
 
 /// What was named so far: the same name gets the same again.
-static STRINGS: Mutex<Vec<&'static Named>> = Mutex::new(Vec::new());
-static DOMAINS: Mutex<Vec<&'static Named>> = Mutex::new(Vec::new());
+type Names = HashMap<&'static [u8], &'static Named, BuildHasherDefault<DefaultHasher>>;
+static STRINGS: Mutex<Names> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
+static DOMAINS: Mutex<Names> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
 
-fn named(all: &Mutex<Vec<&'static Named>>, name: &[u8]) -> *const Named {
+fn named(all: &Mutex<Names>, name: &[u8]) -> *const Named {
     let found = state::guarded("NVTX", || {
         let mut all = all.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(known) = all.iter().find(|n| *n.name == *name) {
+        if let Some(known) = all.get(name) {
             return std::ptr::from_ref(*known);
         }
         let new: &'static Named = Box::leak(Box::new(Named { number: all.len() as u32 + 1, name: name.into() }));
-        all.push(new);
+        all.insert(&new.name, new);
         std::ptr::from_ref(new)
     });
     found.unwrap_or(std::ptr::null())

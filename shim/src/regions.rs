@@ -4,6 +4,8 @@
 //! mark) the regions around it get their lines; one in which nothing happened leaves none. Nothing here waits, and but for a
 //! thread's first region nothing asks the system for anything.
 
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
 use vramscope_core::event::{Event, EventKind};
 
 use crate::thread::{self, Thread};
@@ -11,6 +13,10 @@ use crate::{driver, exit, labels, pause, recorder, state};
 
 /// Regions inside one another; deeper ones are counted and no more.
 const DEPTH: usize = 64;
+/// Domains whose deeper ranges are counted; a range of a further one is not followed.
+const DEEPER: usize = 128;
+/// Bits of a token that count within a thread; those above them are the thread's.
+const COUNTED: u32 = 40;
 /// Bytes of a name; longer ones are cut.
 pub const NAME: usize = 232;
 
@@ -37,13 +43,15 @@ pub struct Regions {
     depth: u32,
     /// The outermost so many are in the history.
     written: u32,
-    /// NVTX ranges beyond the depth.
-    deeper: u32,
+    /// Domains in `beyond`.
+    domains: u32,
     /// 1 while the thread is at work here: a signal handler that comes meanwhile is not heard.
     busy: u32,
-    /// Regions begun so far.
+    /// The token of the region begun last: above `COUNTED` bits, what no other thread of the process has.
     begun: u64,
     open: [Open; DEPTH],
+    /// NVTX ranges beyond the depth, by domain. Each is inside of all the domain's followed ones.
+    beyond: [(Domain, u32); DEEPER],
 }
 
 /// Works on the calling thread's regions; `None`: it has none and there was no memory, or it is at it already.
@@ -83,9 +91,13 @@ fn first(t: &Thread) -> Option<*mut Regions> {
     if !t.has_producer.get() {
         exit::watch_thread();
     }
+    static THREADS: AtomicU64 = AtomicU64::new(1);
     // All fields are numbers, for which zeroes are valid.
-    t.regions.set(memory.cast());
-    Some(memory.cast())
+    let regions = memory.cast::<Regions>();
+    // SAFETY: as above, and large enough.
+    unsafe { (*regions).begun = THREADS.fetch_add(1, Relaxed) << COUNTED };
+    t.regions.set(regions);
+    Some(regions)
 }
 
 /// The thread ends.
@@ -109,14 +121,50 @@ fn cut(name: &[u8]) -> &[u8] {
 }
 
 impl Regions {
-    fn of(&self, domain: Domain) -> usize {
-        self.open[..self.depth as usize].iter().filter(|o| o.domain == domain).count()
+    /// How many of a domain the thread is in.
+    fn of(&self, domain: Domain) -> u32 {
+        let beyond = self.beyond[..self.domains as usize].iter().find(|(d, _)| *d == domain).map_or(0, |(_, n)| *n);
+        self.open[..self.depth as usize].iter().filter(|o| o.domain == domain).count() as u32 + beyond
+    }
+
+    /// Enters a range beyond the depth; whether it is counted.
+    #[cold]
+    fn enter_deeper(&mut self, domain: Domain) -> bool {
+        let known = self.domains as usize;
+        if let Some((_, n)) = self.beyond[..known].iter_mut().find(|(d, _)| *d == domain) {
+            *n += 1;
+            return true;
+        }
+        let Some(place) = self.beyond.get_mut(known) else { return false };
+        *place = (domain, 1);
+        self.domains += 1;
+        true
+    }
+
+    /// Leaves the domain's innermost range if it is one beyond the depth.
+    #[cold]
+    fn leave_deeper(&mut self, domain: Domain) -> bool {
+        let known = self.domains as usize;
+        let Some(at) = self.beyond[..known].iter().position(|(d, _)| *d == domain) else { return false };
+        self.beyond[at].1 -= 1;
+        if self.beyond[at].1 == 0 {
+            self.beyond.swap(at, known - 1);
+            self.domains -= 1;
+        }
+        true
+    }
+
+    fn is_deeper(&self, domain: Domain) -> bool {
+        self.domains != 0 && self.beyond[..self.domains as usize].iter().any(|(d, _)| *d == domain)
     }
 
     /// The token of a region that is now the innermost; `None`: too deep.
     #[inline]
     fn enter(&mut self, domain: Domain, name: &[u8]) -> Option<u64> {
-        let open = self.open.get_mut(self.depth as usize)?;
+        let Some(open) = self.open.get_mut(self.depth as usize) else {
+            full();
+            return None;
+        };
         let name = cut(name);
         self.begun += 1;
         (open.token, open.id, open.since, open.domain) = (self.begun, 0, driver::now_ns(), domain);
@@ -141,6 +189,7 @@ impl Regions {
     }
 
     fn write(&mut self) {
+        say_missed();
         let now = driver::now_ns();
         while self.written < self.depth {
             let open = &mut self.open[self.written as usize];
@@ -153,6 +202,26 @@ impl Regions {
             recorder::event(&Event { kind: EventKind::RegionBegin, id: open.id, extra, ..Event::default() });
             self.written += 1;
         }
+    }
+}
+
+/// Whether a region had no place: 1, and the history does not say so yet; 2, it does.
+static MISSED: AtomicU8 = AtomicU8::new(0);
+
+/// A region begins and there is no place for it.
+#[cold]
+fn full() {
+    let _ = MISSED.compare_exchange(0, 1, Relaxed, Relaxed);
+    say_missed();
+}
+
+/// Says it once, as soon as there is a history.
+fn say_missed() {
+    let unsaid = MISSED.load(Relaxed) == 1 && recorder::recording() && state::started();
+    if unsaid && MISSED.swap(2, Relaxed) == 1 {
+        recorder::note(&format!(
+            "a thread is in {DEPTH} regions at once (perhaps some are never ended): further ones are not in the history"
+        ));
     }
 }
 
@@ -199,12 +268,12 @@ pub fn push(domain: Domain, name: &[u8]) -> Option<u32> {
         return None;
     }
     with(thread::current(), |regions, _| {
-        let level = regions.of(domain) as u32 + regions.deeper;
-        if regions.enter(domain, name).is_none() {
-            regions.deeper += 1;
-        }
-        level
+        let level = regions.of(domain);
+        // (Inside of one beyond the depth, one that would have a place by now is beyond it too: they end in that order.)
+        let followed = !regions.is_deeper(domain) && regions.enter(domain, name).is_some();
+        (followed || regions.enter_deeper(domain)).then_some(level)
     })
+    .flatten()
 }
 
 /// The calling thread leaves the domain's innermost range; how many it is still in. `None`: it was in none.
@@ -213,13 +282,12 @@ pub fn pop(domain: Domain) -> Option<u32> {
         return None;
     }
     with(thread::current(), |regions, _| {
-        if regions.deeper > 0 {
-            regions.deeper -= 1;
-            return Some(regions.of(domain) as u32 + regions.deeper);
+        if regions.domains != 0 && regions.leave_deeper(domain) {
+            return Some(regions.of(domain));
         }
         let at = regions.open[..regions.depth as usize].iter().rposition(|o| o.domain == domain)?;
         regions.leave(at);
-        Some(regions.of(domain) as u32)
+        Some(regions.of(domain))
     })
     .flatten()
 }

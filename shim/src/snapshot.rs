@@ -15,11 +15,14 @@ use crate::{background, recorder, settings, signals, state};
 /// How long the writer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Writes a snapshot to this path (`.zst` compresses; one that exists is not replaced), and gives the name that it got. Any
+/// Writes a snapshot to this path (`.zst` compresses; a file that exists is not replaced), and gives the name that it got. Any
 /// thread may ask.
 pub fn write(path: &Path) -> Result<PathBuf, String> {
     if !state::started() || !recorder::recording() {
         return Err("nothing is recorded (VRAMSCOPE_TRACE=off, or recording stopped): there is no snapshot".to_owned());
+    }
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(format!("{}: is no regular file, so no snapshot is written there", path.display()));
     }
     let (to, from) = bounded(1);
     if !writer::ask(Request::Snapshot(to)) {
@@ -27,14 +30,19 @@ pub fn write(path: &Path) -> Result<PathBuf, String> {
     }
     match from.recv_timeout(PATIENCE) {
         Ok(Ok(snapshot)) => save(&snapshot, path),
-        Ok(Err(e)) => Err(format!("no snapshot: writing the history failed ({e})")),
+        Ok(Err(e)) => Err(format!("no snapshot: writing the history failed ({})", plain(&e.to_string()))),
         Err(_) => Err("the writer is stuck: no snapshot".to_owned()),
     }
 }
 
 fn save(snapshot: &Snapshot, path: &Path) -> Result<PathBuf, String> {
     let saved = signals::held_off(|| snapshot.save(path));
-    saved.map_err(|e| format!("{}: the snapshot can't be written ({e})", path.display()))
+    saved.map_err(|e| format!("{}: the snapshot can't be written ({})", path.display(), plain(&e.to_string())))
+}
+
+/// What the system says, without the ` (os error 2)` that Rust adds.
+fn plain(error: &str) -> &str {
+    error.split(" (os error ").next().unwrap_or(error)
 }
 
 // ---- by a signal -------------------------------------------------------------------------------------------------------

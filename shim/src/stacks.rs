@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use crate::numbers::{Full, Numbers};
+use crate::python::State;
 use crate::settings::Settings;
 use crate::thread::Thread;
 use crate::{modules, pause, python, recorder, settings, unwind};
@@ -29,7 +30,7 @@ pub fn here(t: &Thread) -> u32 {
         let Some(hash) = hash(t, s) else { return 0 };
         let mut again = false;
         let found = STACKS.get(hash, || {
-            again = s.python_stacks && !python::is_ready() && python::look();
+            again = s.python_stacks && !python::is_ready() && look(t);
             if again { 0 } else { define(t, s) }
         });
         match found {
@@ -53,20 +54,41 @@ pub fn of_free(t: &Thread) -> u32 {
 fn hash(t: &Thread, s: &Settings) -> Option<u64> {
     let mut hash = 0;
     let mut frames = 0;
-    if s.native_stacks {
+    let mut state = State::Called;
+    if s.native_stacks || python::needs_state() {
         // SAFETY: the walk's state is this thread's.
         let got = unsafe { unwind::capture(&t.unwinder, s.stack_depth, modules::own_range()) };
-        (hash, frames) = (got.hash, got.len);
+        if s.native_stacks {
+            (hash, frames) = (got.hash, got.len);
+        }
+        state = state_of(got.interrupted);
     }
     if s.python_stacks {
         if !s.native_stacks && !python::is_ready() {
-            python::look();
+            look(t);
         }
-        let (with_python, places) = python::fold(hash, s.stack_depth);
+        let (with_python, places) = python::fold(hash, s.stack_depth, state);
         hash = with_python;
         frames += places;
     }
     (frames > 0).then_some(hash)
+}
+
+/// (A signal handler further out than the walk reached is not seen; where it interrupted, Python's frames are deeper still.)
+fn state_of(interrupted: u32) -> State {
+    if interrupted == 0 { State::Called } else { State::Interrupted }
+}
+
+/// Looks for an interpreter that runs in this thread.
+#[cold]
+#[inline(never)]
+fn look(t: &Thread) -> bool {
+    python::look(&|code| {
+        let mut frames = [unwind::Recorded::default(); 64];
+        // SAFETY: the walk's state is this thread's.
+        let got = unsafe { unwind::record(&t.unwinder, &mut frames, modules::own_range()) };
+        frames[..got.len].iter().any(|f| code.contains(&unwind::address(f.pc)))
+    })
 }
 
 /// Room for a stack, taken from the system for the moment: no hook has so much of its thread's stack to spare.
@@ -106,13 +128,15 @@ fn define_in(t: &Thread, s: &Settings, room: &mut Room) -> u32 {
     let Room { native, python, packed, names } = room;
     let depth = s.stack_depth;
     let own = modules::own_range();
-    let natives = if s.native_stacks {
+    let (natives, state) = if s.native_stacks {
         // SAFETY: the walk's state is this thread's.
-        unsafe { unwind::record(&t.unwinder, &mut native[..depth], own.clone()) }.len
+        let got = unsafe { unwind::record(&t.unwinder, &mut native[..depth], own.clone()) };
+        (got.len, state_of(got.interrupted))
     } else {
-        0
+        // (Only a stack's first sight: every read may be asked about.)
+        (0, State::Interrupted)
     };
-    let places = if s.python_stacks { python::record(&mut python[..depth]) } else { 0 };
+    let places = if s.python_stacks { python::record(&mut python[..depth], state) } else { 0 };
     let cut = natives == depth || places == depth;
     // Ours stand between the runtime and its caller too: they never show.
     let is_own = |f: &unwind::Recorded| own.contains(&unwind::address(f.pc));

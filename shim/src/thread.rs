@@ -20,6 +20,8 @@ pub struct Thread {
     pub leaving: Cell<bool>,
     /// No ring was to be had when the thread last waited for one.
     pub ringless: Cell<bool>,
+    /// The program's callback for out of memory is running.
+    pub called_back: Cell<bool>,
     /// Return address of that runtime call,
     pub label_from: Cell<usize>,
     /// and its stack pointer: a label is valid only in calls below it (an exception may have skipped its end).

@@ -8,7 +8,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
@@ -16,7 +17,14 @@ use vramscope_core::ctl;
 
 use super::settings::{Size, parse_size};
 use super::{run_dir, say};
-use crate::report::text::{bytes, count};
+use crate::report::text::{bytes, clean, count};
+
+/// How long a process may take to let us connect: one that is stopped never does.
+const CONNECTS: Duration = Duration::from_secs(2);
+/// How long an answer may take: a trim waits for the GPU, as any free of the driver's does.
+const ANSWERS: Duration = Duration::from_secs(30);
+/// The same where all are listed.
+const LISTED: Duration = Duration::from_secs(5);
 
 /// Asks a running process.
 #[derive(Debug, clap::Args)]
@@ -76,7 +84,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let sockets: Vec<PathBuf> = sockets().into_iter().filter(|(p, _)| *p == pid).map(|(_, path)| path).collect();
     let mut failed = None;
     for socket in &sockets {
-        match talk(socket, &question) {
+        match talk(socket, &question, ANSWERS) {
             Ok(answer) => {
                 let answer = told(&answer).with_context(|| format!("process {pid}"))?;
                 let text = if args.json { format!("{answer}\n") } else { shown(ask, &answer) };
@@ -163,13 +171,22 @@ pub fn in_folder(folder: &Path) -> Vec<(u32, PathBuf)> {
 
 /// Removes the sockets in a folder that nobody listens to any more.
 pub fn clear(folder: &Path) {
+    let begun = Instant::now();
     for (_, socket) in in_folder(folder) {
-        let _ = connect(&socket);
+        let _ = connect(&socket, CONNECTS.saturating_sub(begun.elapsed()));
     }
 }
 
-fn connect(socket: &Path) -> std::io::Result<UnixStream> {
-    UnixStream::connect(socket).inspect_err(|e| {
+fn connect(socket: &Path, patience: Duration) -> std::io::Result<UnixStream> {
+    let (to, from) = mpsc::channel();
+    let path = socket.to_owned();
+    // A thread that still waits when nobody waits for it ends with the command.
+    std::thread::Builder::new().name("connect".into()).spawn(move || drop(to.send(UnixStream::connect(path))))?;
+    let Ok(connected) = from.recv_timeout(patience) else {
+        let what = format!("it took no connection within {} s (is it stopped?)", CONNECTS.as_secs());
+        return Err(std::io::Error::other(what));
+    };
+    connected.inspect_err(|e| {
         if e.kind() == ErrorKind::ConnectionRefused {
             let _ = std::fs::remove_file(socket);
         }
@@ -177,10 +194,9 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
 }
 
 /// The answer to a question. A socket that nobody listens to is removed.
-fn talk(socket: &Path, question: &Value) -> std::io::Result<Value> {
-    let mut stream = connect(socket)?;
-    // A trim waits for the GPU, as any free of the driver's does.
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+fn talk(socket: &Path, question: &Value, patience: Duration) -> std::io::Result<Value> {
+    let mut stream = connect(socket, CONNECTS)?;
+    stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(Duration::from_secs(5)))?;
     stream.write_all(format!("{question}\n").as_bytes())?;
     let mut line = Vec::new();
@@ -194,7 +210,7 @@ fn talk(socket: &Path, question: &Value) -> std::io::Result<Value> {
 
 fn told(answer: &Value) -> Result<Value> {
     if let Some(why) = answer["error"].as_str() {
-        bail!("{}", say::plain(why));
+        bail!("{}", clean(&say::plain(why)));
     }
     if answer["version"].as_u64() != Some(ctl::VERSION) {
         bail!("it speaks another version of vramscope ctl's words; use the vramscope it runs under");
@@ -206,8 +222,13 @@ fn told(answer: &Value) -> Result<Value> {
 
 fn list(as_json: bool) -> Result<ExitCode> {
     let question = question(0, &Ask::Stats)?;
-    let answers: Vec<Value> =
-        sockets().iter().filter_map(|(_, socket)| told(&talk(socket, &question).ok()?).ok()).collect();
+    let sockets = sockets();
+    // All at once: one that is stopped keeps nobody waiting twice.
+    let answers: Vec<Value> = std::thread::scope(|scope| {
+        let ask = |socket| told(&talk(socket, &question, LISTED).ok()?).ok();
+        let asked: Vec<_> = sockets.iter().map(|(_, socket)| scope.spawn(move || ask(socket))).collect();
+        asked.into_iter().filter_map(|one| one.join().ok().flatten()).collect()
+    });
     if as_json {
         say::print(&format!("{}\n", Value::Array(answers)))?;
     } else if answers.is_empty() {
@@ -222,7 +243,7 @@ fn list(as_json: bool) -> Result<ExitCode> {
                 a["pid"].as_u64().unwrap_or(0),
                 bytes(sum("allocated")),
                 bytes(sum("reserved")),
-                a["program"].as_str().unwrap_or_default()
+                clean(a["program"].as_str().unwrap_or_default())
             );
         }
         say::print(&text)?;
@@ -237,7 +258,7 @@ fn each_device(stats: &Value) -> impl Iterator<Item = &Value> {
 fn shown(ask: &Ask, answer: &Value) -> String {
     match ask {
         Ask::Stats | Ask::Limit { .. } | Ask::ResetPeak { .. } => table(answer),
-        Ask::Snapshot { .. } => format!("{}\n", answer["path"].as_str().unwrap_or_default()),
+        Ask::Snapshot { .. } => format!("{}\n", clean(answer["path"].as_str().unwrap_or_default())),
         Ask::Trim => format!("{} given back\n", bytes(answer["bytes"].as_u64().unwrap_or(0))),
         Ask::Pause | Ask::Resume => {
             let paused = if answer["paused"] == true { "paused" } else { "goes on" };
@@ -248,14 +269,14 @@ fn shown(ask: &Ask, answer: &Value) -> String {
 
 /// A line a number, a column a device.
 fn table(answer: &Value) -> String {
-    let text = |name: &str| answer[name].as_str().unwrap_or_default();
+    let text = |name: &str| clean(answer[name].as_str().unwrap_or_default());
     let mut out = format!("process {}  {}\n", answer["pid"].as_u64().unwrap_or(0), text("program"));
     if !text("trace").is_empty() {
         let _ = writeln!(out, "history  {}", text("trace"));
     }
     for device in each_device(answer) {
         let number = |name: &str| device[name].as_u64().unwrap_or(0);
-        let name = device["name"].as_str().unwrap_or_default();
+        let name = clean(device["name"].as_str().unwrap_or_default());
         let _ = writeln!(out, "\nGPU {}  {name}, {}", number("device"), bytes(number("total")));
         let mut line = |label: &str, now: String, note: String| {
             let _ = writeln!(out, "{}", format!("  {label:<12}{now:>12}  {note}").trim_end());
@@ -298,13 +319,23 @@ mod tests {
     }
 
     #[test]
+    fn nothing_moves_the_cursor() {
+        let answer = json!({ "pid": 7, "program": "a\u{1b}[2Jb\nc", "trace": "t\r", "path": "p\nq",
+            "devices": [{ "device": 0, "name": "x\u{7}y" }] });
+        let text = shown(&Ask::Stats, &answer);
+        assert!(text.starts_with("process 7  a [2Jb c\nhistory  t \n") && text.contains("GPU 0  x y,"), "{text}");
+        assert_eq!(shown(&Ask::Snapshot { path: None }, &answer), "p q\n");
+        assert_eq!(told(&json!({ "error": "x\u{1b}y (os error 2)" })).unwrap_err().to_string(), "x y");
+    }
+
+    #[test]
     fn a_socket_that_nobody_listens_to_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(ctl::name_outside(7));
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         std::fs::write(folder.path().join("vramscope-ctl.8"), "no socket").unwrap();
         assert_eq!(in_folder(folder.path()), [(7, path.clone())]);
-        assert!(talk(&path, &json!({})).is_err());
+        assert!(talk(&path, &json!({}), LISTED).is_err());
         assert!(!path.exists());
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         clear(folder.path());

@@ -5,7 +5,12 @@ use std::io::Write;
 /// A line on stderr, with our name before it.
 pub fn line(text: &str) {
     let mut stderr = std::io::stderr().lock();
-    let _ = writeln!(stderr, "vramscope: {text}");
+    let _ = writeln!(stderr, "vramscope: {}", steady(text));
+}
+
+/// Text of some lines without what would move a terminal's cursor: paths and names from outside may be in it.
+fn steady(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { ' ' } else { c }).collect()
 }
 
 /// A message without the ` (os error 2)` that Rust adds to what the system says.
@@ -37,6 +42,7 @@ mod tests {
     #[test]
     fn messages_for_people() {
         assert_eq!(super::plain("a: No such file or directory (os error 2)"), "a: No such file or directory");
+        assert_eq!(super::steady("a\u{1b}[2J\r\u{9b}\nb"), "a [2J  \nb");
         assert_eq!(super::plain("x (os error 13); y"), "x; y");
     }
 }

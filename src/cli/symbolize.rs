@@ -11,7 +11,7 @@ use vramscope_core::trace::{Frame, Line, Module, Symbol, write};
 
 use super::new_file::NewFile;
 use super::{raw_lines, say};
-use crate::report::text::plural;
+use crate::report::text::{clean, plural};
 use crate::symbols::Names;
 
 /// Writes a history that needs no other file.
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let done = symbolize(&args.trace, args.output.as_deref(), Names::new(&args.symbols))?;
     for warning in &done.warnings {
-        say::line(warning);
+        say::line(&clean(warning));
     }
     say::print(&format!("{done}\n"))?;
     Ok(ExitCode::SUCCESS)
@@ -63,10 +63,16 @@ impl std::fmt::Display for Done {
             1 => "1 address".to_string(),
             n => format!("{} addresses", crate::report::text::count(n)),
         };
-        write!(f, "{}: {addresses}, {} named, {} with lines", self.path.display(), self.named, self.lines)?;
+        write!(
+            f,
+            "{}: {addresses}, {} named, {} with lines",
+            clean(&self.path.display().to_string()),
+            self.named,
+            self.lines
+        )?;
         match self.missing.len() {
             0 => Ok(()),
-            n => write!(f, "; {} missing: {}", plural(n as u64, "file"), self.missing.join(", ")),
+            n => write!(f, "; {} missing: {}", plural(n as u64, "file"), clean(&self.missing.join(", "))),
         }
     }
 }
@@ -111,6 +117,10 @@ fn wanted(path: &Path) -> Result<Wanted> {
 }
 
 fn symbolize(trace: &Path, output: Option<&Path>, mut names: Names) -> Result<Done> {
+    // It is read twice, and what is no file may never end.
+    if std::fs::metadata(trace).is_ok_and(|there| !there.is_file()) {
+        bail!("{}: can't be read twice, as it is no regular file: write it to one first", trace.display());
+    }
     let mut wanted = wanted(trace)?;
     let output = output.map_or_else(|| beside(trace), Path::to_path_buf);
     check(&output, trace)?;
@@ -321,6 +331,10 @@ mod tests {
         assert!(format!("{e:#}").contains("cannot be written (-o says where else): No such file"), "{e:#}");
         let e = symbolize(&folder.path().join("none"), None, names()).unwrap_err();
         assert!(e.to_string().contains("cannot be read"), "{e}");
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let e = symbolize(&pipe, None, names()).unwrap_err();
+        assert!(e.to_string().contains("can't be read twice"), "{e}");
     }
 
     #[test]
@@ -330,5 +344,7 @@ mod tests {
         assert_eq!(done.to_string(), "t.symbols.jsonl: 1,200 addresses, 900 named, 40 with lines");
         done.missing = vec!["libx.so".into(), "liby.so".into()];
         assert!(done.to_string().ends_with("; 2 files missing: libx.so, liby.so"));
+        done.missing = vec!["lib\u{1b}[2Jx\n.so".into()];
+        assert!(done.to_string().ends_with("; 1 file missing: lib [2Jx .so"), "{done}");
     }
 }

@@ -1,6 +1,7 @@
 //! Which frames of a stack a person sees: the program's own first. The way from the program through CUDA's runtime into
 //! our hook says nothing, nor does what lies below `main`, nor ten library frames in a row without a name, nor the
-//! interpreter at work between lines of Python ([`interpreter`]).
+//! interpreter at work between lines of Python ([`interpreter`]), nor how a standard library does what it was called
+//! for.
 
 use vramscope_core::trace::Module;
 
@@ -46,6 +47,8 @@ pub struct Entry {
     pub whose: Whose,
     /// A frame of the machinery behind Python's `import`.
     pub imports: bool,
+    /// A frame of the standard library of C++ or Rust, or of CUDA's.
+    pub standard: bool,
 }
 
 impl Default for Entry {
@@ -62,6 +65,7 @@ impl Default for Entry {
             inlined: false,
             whose: Whose::Native,
             imports: false,
+            standard: false,
         }
     }
 }
@@ -142,6 +146,7 @@ fn entries(history: &History, names: &Names, frame: &At) -> Vec<Entry> {
         function: clean(&n.function),
         place: with_line(&short(&n.file, directory), n.line),
         inlined: n.inlined,
+        standard: standard(&n.file),
         ..plain.clone()
     };
     found.iter().map(entry).collect()
@@ -191,7 +196,19 @@ fn start(e: &Entry) -> bool {
     C.contains(&function) || loader || ANY.iter().any(|s| function.starts_with(s))
 }
 
-/// Frames as lines; runs without names in one module become one line, and so does the machinery of an import.
+/// Whether a source file is one of a standard library: of C++, of Rust, or of CUDA.
+fn standard(file: &str) -> bool {
+    const CXX: [&str; 6] =
+        ["/include/c++/", "/include/cub/", "/include/thrust/", "/include/cuda/std/", "/include/cccl/", "/rustlib/"];
+    const RUST: [&str; 3] = ["library/core/src/", "library/alloc/src/", "library/std/src/"];
+    let gcc = file.find("/lib/gcc/").is_some_and(|at| file[at..].contains("/include/"));
+    // `/rustc/COMMIT/library/core/src/option.rs`
+    let rust = file.strip_prefix("/rustc/").and_then(|f| f.split_once('/')).map_or(file, |(_, inside)| inside);
+    gcc || CXX.iter().any(|c| file.contains(c)) || RUST.iter().any(|r| rust.starts_with(r))
+}
+
+/// Frames as lines; runs without names in one module become one line, and so does the machinery of an import. Of a run
+/// in a standard library, what was called is left, the outermost.
 fn join(entries: &[&Entry]) -> Vec<Shown> {
     let mut lines: Vec<Shown> = Vec::new();
     let mut i = 0;
@@ -199,12 +216,15 @@ fn join(entries: &[&Entry]) -> Vec<Shown> {
         let e = entries[i];
         let same = |n: &&&Entry| match e.imports {
             true => n.imports,
+            false if e.standard => n.standard,
             false => !e.is_python() && [e, n].iter().all(|x| x.function.is_empty()) && n.module == e.module,
         };
         let count = entries[i..].iter().take_while(same).count().max(1);
         lines.push(if e.imports {
             let whose = Whose::Library(STANDARD.to_string());
             Shown { what: "(import)".to_string(), place: String::new(), whose, count }
+        } else if e.standard {
+            Shown { count, ..one(entries[i + count - 1]) }
         } else if count > 1 {
             Shown { place: format!("and {} more without names", count - 1), count, ..one(e) }
         } else {
@@ -357,6 +377,81 @@ mod tests {
         let stack = s.stack(&[(2, 0x10)]);
         let frames = shown(&s.history(), &Names::new(&[]), stack);
         assert_eq!(text(&frames.lines(false)), ["libvramscope.so+0x10"]);
+    }
+
+    #[test]
+    fn of_a_standard_librarys_frames_the_outermost_is_left() {
+        let mut s = Script::new();
+        let stack = s.stack(&[(1, 0x10), (1, 0x20), (1, 0x30), (1, 0x40)]);
+        let history = s.history();
+        let mut names = Names::new(&[]);
+        let inlined = |function, file| Name { inlined: true, ..named(function, file, 7) };
+        names.insert(1, 0x10, vec![named("Pool::get(int)", "/job/pool.cpp", 3)]);
+        names.insert(
+            1,
+            0x20,
+            vec![
+                inlined("std::__new_allocator<N>::allocate(unsigned long)", "/usr/include/c++/12/bits/new_allocator.h"),
+                inlined(
+                    "std::_Rb_tree<A>::_M_get_node()",
+                    "/usr/lib/gcc/x/12/../../../../include/c++/12/bits/stl_tree.h",
+                ),
+                inlined("std::map<A, B>::operator[](A const&)", "/usr/include/c++/12/bits/stl_map.h"),
+                named("load(char const*)", "/job/load.cpp", 9),
+            ],
+        );
+        names.insert(
+            1,
+            0x30,
+            vec![named("core::ops::FnOnce::call_once", "/rustc/59807/library/core/src/ops/function.rs", 250)],
+        );
+        names.insert(1, 0x40, vec![named("main", "/job/main.cpp", 7)]);
+        let frames = shown(&history, &names, stack);
+        let lines = frames.lines(false);
+        assert_eq!(
+            text(&lines),
+            [
+                "Pool::get(int)  pool.cpp:3",
+                "std::map<A, B>::operator[](A const&) (inlined)  bits/stl_map.h:7",
+                "load(char const*)  load.cpp:9",
+                "core::ops::FnOnce::call_once  ops/function.rs:250",
+                "main  main.cpp:7",
+            ]
+        );
+        assert_eq!(lines[1].count, 3);
+        assert_eq!(frames.lines(true).len(), 7);
+    }
+
+    #[test]
+    fn files_of_standard_libraries() {
+        for file in [
+            "/usr/include/c++/12/vector",
+            "/opt/conda/lib/gcc/x86_64-conda-linux-gnu/12.4.0/include/c++/bits/stl_map.h",
+            "/usr/lib/gcc/x86_64-linux-gnu/12/include/avxintrin.h",
+            "/root/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/ops/function.rs",
+            "/rustc/5980/library/alloc/src/vec/mod.rs",
+            "library/std/src/rt.rs",
+            "/usr/local/cuda-13.0/targets/x86_64-linux/include/cub/device/device_scan.cuh",
+            "/usr/local/cuda/include/thrust/device_vector.h",
+            "/usr/local/cuda/include/cccl/cuda/std/span",
+        ] {
+            assert!(standard(file), "{file}");
+        }
+        for file in
+            ["/job/thrust/main.cu", "/job/library/core/src/a.rs", "/usr/include/stdio.h", "/job/include/cuda.h", ""]
+        {
+            assert!(!standard(file), "{file}");
+        }
+    }
+
+    #[test]
+    fn a_mark_survives_on_a_narrow_line() {
+        let what = "std::_Rb_tree<int, std::pair<int const, float>>::_M_construct_node<std::pair<int const, float>>(std::_Rb_tree_node<int>*, std::pair<int const, float>&&) (inlined)";
+        let frame = Shown { what: what.into(), place: "bits/stl_tree.h:606".into(), whose: Whose::Native, count: 1 };
+        for width in [60, 80, 92, 120] {
+            let line = line(&frame, width);
+            assert!(line.contains(" (inlined)  ") && line.chars().count() <= width, "{line}");
+        }
     }
 
     #[test]

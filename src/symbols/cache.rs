@@ -20,7 +20,7 @@ const LIMIT: u64 = 256 << 20;
 /// Bytes of one file; one that would be larger is not written.
 const LARGEST: u64 = 32 << 20;
 /// How a file's first line begins. The version of the command is in it, because another one may name things otherwise.
-const HEAD: &str = concat!("vramscope-names 1 ", env!("CARGO_PKG_VERSION"), " ");
+const HEAD: &str = concat!("vramscope-names 2 ", env!("CARGO_PKG_VERSION"), " ");
 /// What a file is called, behind its build id.
 const ENDING: &str = "names";
 
@@ -54,6 +54,60 @@ pub struct Entry {
     pub files: Vec<Stamp>,
     /// Names by return address; none where the files have none.
     pub names: HashMap<u64, Vec<Name>>,
+    /// Names without a line from other files than these, which may know the line.
+    #[serde(default, skip_serializing_if = "HashMap::is_empty")]
+    pub others: HashMap<u64, Vec<Name>>,
+}
+
+impl Entry {
+    /// The same build id, now with these files. What was found stays true, but where a line was missing, other files
+    /// are worth another look.
+    pub fn with_files(mut self, files: Vec<Stamp>) -> Entry {
+        if self.files != files {
+            self.files = files;
+            let (names, poor) = std::mem::take(&mut self.names).into_iter().partition(|(_, n)| riches(n) == 2);
+            self.names = names;
+            for (address, names) in HashMap::<u64, Vec<Name>>::into_iter(poor).filter(|(_, n)| !n.is_empty()) {
+                self.others.entry(address).or_insert(names);
+            }
+        }
+        self
+    }
+
+    /// Takes what these files say of an address; what is known already stays if it says more. The richer one is given
+    /// back.
+    pub fn learn(&mut self, address: u64, names: Vec<Name>) -> Vec<Name> {
+        let known = self.names.remove(&address).into_iter().chain(self.others.remove(&address));
+        let best = known.fold(names, |best, other| if riches(&other) > riches(&best) { other } else { best });
+        self.names.insert(address, best.clone());
+        best
+    }
+
+    /// Adds what another report kept.
+    fn merge(&mut self, other: Entry) {
+        let other = other.with_files(self.files.clone());
+        for (address, names) in other.names {
+            match self.names.get(&address) {
+                Some(known) if riches(known) >= riches(&names) => {}
+                _ => drop(self.names.insert(address, names)),
+            }
+            if riches(&self.names[&address]) > 0 {
+                self.others.remove(&address);
+            }
+        }
+        for (address, names) in other.others {
+            match self.names.get_mut(&address) {
+                Some(known) if known.is_empty() => *known = names,
+                Some(_) => {}
+                None => drop(self.others.entry(address).or_insert(names)),
+            }
+        }
+    }
+}
+
+/// How much names say: nothing, a function, or a line too.
+fn riches(names: &[Name]) -> u8 {
+    if names.iter().any(|n| n.line > 0) { 2 } else { u8::from(!names.is_empty()) }
 }
 
 /// The cache's folder.
@@ -106,10 +160,14 @@ impl Cache {
         serde_json::from_slice(body).ok()
     }
 
-    /// Keeps this of a build id, in place of what was kept.
+    /// Keeps this of a build id, and what was kept before where that says more.
     pub fn save(&self, build_id: &str, entry: &Entry) {
+        let mut entry = entry.clone();
+        if let Some(before) = self.load(build_id) {
+            entry.merge(before);
+        }
         // Without a place to write, or with a full one: the next report looks again.
-        let _ = self.try_save(build_id, entry);
+        let _ = self.try_save(build_id, &entry);
     }
 
     fn try_save(&self, build_id: &str, entry: &Entry) -> Option<()> {
@@ -188,7 +246,32 @@ mod tests {
     fn entry(function: &str) -> Entry {
         let name = Name { function: function.into(), file: "a.c".into(), line: 7, inlined: true };
         let names = HashMap::from([(16, vec![name.clone(), Name::default()]), (32, Vec::new())]);
-        Entry { files: Stamp::of(&std::env::current_exe().unwrap()).into_iter().collect(), names }
+        Entry { files: Stamp::of(&std::env::current_exe().unwrap()).into_iter().collect(), names, ..Entry::default() }
+    }
+
+    #[test]
+    fn a_poorer_look_never_takes_a_richer_ones_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path());
+        let name = |function: &str, line| Name { function: function.into(), file: String::new(), line, inlined: false };
+        let of = |file: &str, names: &[(u64, Vec<Name>)]| Entry {
+            files: vec![Stamp { path: file.into(), bytes: 1, modified: 1 }],
+            names: names.iter().cloned().collect(),
+            ..Entry::default()
+        };
+        let rich = of("debug", &[(1, vec![name("f", 7)]), (2, vec![name("g", 0)]), (3, vec![])]);
+        cache.save("abcd", &rich);
+        cache.save("abcd", &of("stripped", &[(1, vec![]), (2, vec![]), (4, vec![])]));
+        let kept = cache.load("abcd").unwrap();
+        assert_eq!((kept.names[&1][0].line, &*kept.names[&2][0].function), (7, "g"));
+        // What the debug file did not know, the stripped one may; and the other way round.
+        assert!(!kept.names.contains_key(&3) && kept.names.contains_key(&4));
+        let mut again = kept.with_files(rich.files.clone());
+        assert!(again.names.contains_key(&1) && !again.names.contains_key(&2) && !again.names.contains_key(&4));
+        assert_eq!(again.learn(2, vec![]), [name("g", 0)]);
+        assert_eq!(again.learn(2, vec![name("g", 9)]), [name("g", 9)]);
+        assert_eq!(again.learn(2, vec![name("h", 0)]), [name("g", 9)]);
+        assert!(again.others.is_empty());
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! A function's name as the linker has it, to the name that a person wrote: C++, Rust (its hashes dropped) and what
 //! nvcc makes of kernels. Compilers' clones (`.cold`, `.isra.0`, `.part.1`) are the function that they were cut from.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 
 use cpp_demangle::DemangleOptions;
 
+use super::packs::{Marked, Packs, packs, written_out};
 use super::readable::readable;
-use super::shorten::shorten;
+use super::shorten::{collapse, shorten, without_parameters};
 
 /// No demangled name is longer: a name that nests templates can grow without end.
 const LONGEST: usize = 32 << 10;
@@ -86,11 +88,93 @@ fn plain(symbol: &str, parts: Parts) -> Option<String> {
     if !["_Z", "__Z", "_GLOBAL_"].iter().any(|start| symbol.starts_with(start)) {
         return None;
     }
+    // Rather no parameters than wrong ones.
+    let hidden = || without_parameters(&cpp(symbol, parts)?, parts == Parts::All);
+    let Some(right) = constructor(symbol) else { return hidden() };
+    match packs(&right) {
+        Packs::None => cpp(&right, parts),
+        Packs::Marked(marked) => with_packs(&marked, parts).or_else(hidden),
+        Packs::Hard => hidden(),
+    }
+}
+
+/// `cpp_demangle` takes the first parameter of a constructor that is a template for the type of its result, which is not
+/// shown: here such a name gets one. `None`: parameters would be missing.
+fn constructor(symbol: &str) -> Option<Cow<'_, str>> {
+    const PLACES: usize = 200;
+    // An inherited one.
+    if ["ECI1N", "ECI2N", "ECI1S", "ECI2S"].iter().any(|c| symbol.contains(c)) {
+        return None;
+    }
+    let starts = |at: usize| matches!(symbol.as_bytes().get(at + 1..at + 3), Some([b'1'..=b'5', b'I']));
+    let Some((from, _)) = symbol.match_indices('C').find(|(at, _)| starts(*at)) else { return Some(symbol.into()) };
+    let Some(name) = cpp(symbol, Parts::Name) else { return Some(symbol.into()) };
+    let bare = collapse(&name, '<', '>', "", 1);
+    let mut path = bare.rsplit("::");
+    if path.next() != path.next() || !name.ends_with('>') {
+        // One inside, in the name of what is local to it; or `C1I` is part of a word.
+        return (!symbol[2..].contains('Z')).then_some(symbol.into());
+    }
+    // The type belongs behind the whole name: where it can stand without being part of the name.
+    let ends = symbol[from..].match_indices("EE").map(|(at, _)| from + at + 2).take(PLACES);
+    let overlapping = ends.flat_map(|end| [end, end + 1]).filter(|end| symbol.is_char_boundary(*end));
+    let with_result = overlapping.map(|end| format!("{}v{}", &symbol[..end], &symbol[end..]));
+    with_result.into_iter().find(|s| cpp(s, Parts::Name).as_ref() == Some(&name)).map(Cow::from)
+}
+
+/// A name in which packs are marked.
+fn with_packs(marked: &str, parts: Parts) -> Option<String> {
+    let symbol = cpp_demangle::Symbol::new(marked).ok()?;
+    let options = match parts {
+        Parts::All => DemangleOptions::new(),
+        Parts::Name => DemangleOptions::new().no_params().no_return_type(),
+    };
+    let mut text = Marked::new(LONGEST);
+    symbol.structured_demangle(&mut text, &options).ok()?;
+    written_out(&signs_in_place(text.text))
+}
+
+/// `cpp_demangle` writes `A&&::B` for `A::B&&` where `A` was named before, and `A&&::*` likewise.
+fn signs_in_place(mut text: String) -> String {
+    let mut from = 0;
+    while let Some(at) = text[from..].find("::").map(|at| from + at) {
+        from = at + 2;
+        let bare = |mut name: &str| {
+            while let Some(less) = ["&", "*", " const", " volatile"].iter().find_map(|s| name.strip_suffix(s)) {
+                name = less;
+            }
+            name.len()
+        };
+        let start = bare(&text[..at]);
+        if !text[..at].ends_with(['&', '*']) || start == 0 || text[..start].ends_with(['(', '<', ' ', 'r']) {
+            continue;
+        }
+        let mut depth = 0usize;
+        let end = text[from..].find(|c: char| {
+            match c {
+                '<' => depth += 1,
+                '>' if depth > 0 => {
+                    depth -= 1;
+                    return false;
+                }
+                _ => {}
+            }
+            depth == 0 && !c.is_alphanumeric() && !matches!(c, '_' | ':' | '*')
+        });
+        let end = end.map_or(text.len(), |i| from + i);
+        let signs = text[start..at].to_string();
+        text.insert_str(end, &signs);
+        text.replace_range(start..at, "");
+    }
+    text
+}
+
+fn cpp(symbol: &str, parts: Parts) -> Option<String> {
     let symbol = cpp_demangle::Symbol::new(symbol).ok()?;
     let short = || DemangleOptions::new().no_params().no_return_type();
     let written = |options: DemangleOptions| {
         let mut text = Limited::default();
-        symbol.structured_demangle(&mut text, &options).is_ok().then_some(text.0)
+        symbol.structured_demangle(&mut text, &options).is_ok().then(|| signs_in_place(text.0))
     };
     match parts {
         Parts::All => written(DemangleOptions::new()).or_else(|| written(short())),
@@ -231,6 +315,43 @@ mod tests {
         ] {
             assert_eq!(demangle(symbol), name, "{symbol}");
         }
+    }
+
+    #[test]
+    fn constructors_that_are_templates_have_all_their_parameters() {
+        for (symbol, name) in [
+            ("_ZNSt5tupleIJiEEC1IJiELb1ELb1EEEDpOT_", "std::tuple<int>::tuple<int, true, true>(int&&)"),
+            ("_ZN6serverC2I1AEEOT_i", "server::server<A>(A&&, int)"),
+            ("_ZN6serverC2ISt4lessIiEEEOT_i", "server::server<std::less<int>>(std::less<int>&&, int)"),
+            (
+                "_ZNSt6threadC1IZ4mainEUlidE_JidEvEEOT_DpOT0_",
+                "std::thread::thread<main::{lambda(int, double)#1}, int, double, void>(main::{lambda(int, double)#1}&&, int&&, double&&)",
+            ),
+            ("_ZN6serverC2Ei", "server::server(int)"),
+            ("_ZN3C1I1fIiEEvT_", "void C1I::f<int>(int)"),
+        ] {
+            assert_eq!(demangle(symbol), name, "{symbol}");
+        }
+    }
+
+    #[test]
+    fn references_stand_behind_the_whole_type() {
+        for (symbol, name) in [
+            (
+                "_ZNSt15__uniq_ptr_implINSt13__future_base12_Result_baseENS1_8_DeleterEEC1IS2_EEPS1_OT_",
+                "std::__uniq_ptr_impl<std::__future_base::_Result_base, std::__future_base::_Result_base::_Deleter>::__uniq_ptr_impl<std::__future_base::_Result_base::_Deleter>(std::__future_base::_Result_base*, std::__future_base::_Result_base::_Deleter&&)",
+            ),
+            (
+                "_ZSt7forwardIMN3app1PEiEOT_RNSt16remove_referenceIS3_E4typeE",
+                "int app::P::*&& std::forward<int app::P::*>(std::remove_reference<int app::P::*>::type&)",
+            ),
+        ] {
+            assert_eq!(demangle(symbol), name, "{symbol}");
+        }
+        for text in ["A<&::f>", "f(A::*)", "A& ::f", "std::operator*::a", "g(int*, b::C const&)"] {
+            assert_eq!(signs_in_place(text.into()), text);
+        }
+        assert_eq!(signs_in_place("f(A const*::B<C, D>, int)".into()), "f(A::B<C, D> const*, int)");
     }
 
     #[test]

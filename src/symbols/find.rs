@@ -53,7 +53,12 @@ impl Places {
 
     /// Finds the files for a module.
     pub fn find(&self, module: &Module) -> Found {
-        let mut search = Search { id: &module.build_id, found: Vec::new(), seen: HashSet::new(), changed: false };
+        self.look(module).0
+    }
+
+    /// The files for a module, and those that are called like them but are of another build.
+    pub fn look(&self, module: &Module) -> (Found, Vec<PathBuf>) {
+        let mut search = Search { id: &module.build_id, found: Vec::new(), seen: HashSet::new(), rejected: Vec::new() };
         let path = Path::new(&module.path);
         for folder in &self.folders {
             search.all(by_build_id(folder, &module.build_id));
@@ -84,11 +89,12 @@ impl Places {
             search.found.retain(|f| f != path);
             search.found.push(path.to_path_buf());
         }
-        match search {
-            Search { found, .. } if !found.is_empty() => Found::Files(found),
-            Search { changed: true, .. } => Found::Changed,
+        let found = match search {
+            Search { ref mut found, .. } if !found.is_empty() => Found::Files(std::mem::take(found)),
+            Search { ref rejected, .. } if !rejected.is_empty() => Found::Changed,
             Search { .. } => Found::Missing,
-        }
+        };
+        (found, search.rejected)
     }
 
     /// Adds the debug file that this file's debug link is about.
@@ -117,6 +123,7 @@ impl Places {
                 search.found.insert(0, candidate);
                 return;
             }
+            search.rejected.push(candidate);
         }
     }
 }
@@ -125,7 +132,8 @@ struct Search<'a> {
     id: &'a str,
     found: Vec<PathBuf>,
     seen: HashSet<PathBuf>,
-    changed: bool,
+    /// Of another build.
+    rejected: Vec<PathBuf>,
 }
 
 impl Search<'_> {
@@ -138,7 +146,7 @@ impl Search<'_> {
             self.found.push(path);
             return true;
         }
-        self.changed = true;
+        self.rejected.push(path);
         false
     }
 

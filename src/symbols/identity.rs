@@ -56,6 +56,19 @@ fn loaded_build_ids(path: &Path) -> Vec<String> {
     read().unwrap_or_default()
 }
 
+/// Whether a file has neither a table of all its symbols nor debug information.
+pub fn stripped(path: &Path) -> bool {
+    let read = || -> Option<bool> {
+        let data = ReadCache::new(File::open(path).ok()?);
+        let header = FileHeader64::<object::Endianness>::parse(&data).ok()?;
+        let endian = header.endian().ok()?;
+        let sections = header.sections(endian, &data).ok()?;
+        let names: [&[u8]; 3] = [b".symtab", b".debug_info", b".gnu_debugdata"];
+        Some(names.iter().all(|n| sections.section_by_name(endian, n).is_none()))
+    };
+    read().unwrap_or(false)
+}
+
 /// A file's debug link, if it has one. (Reads no more than the table of sections and this one.)
 pub fn debug_link(path: &Path) -> Option<DebugLink> {
     let data = ReadCache::new(File::open(path).ok()?);

@@ -12,6 +12,7 @@ pub mod demangle;
 pub mod find;
 pub mod identity;
 pub mod look_up;
+mod packs;
 pub mod readable;
 pub mod shorten;
 
@@ -21,6 +22,28 @@ use look_up::Job;
 
 /// Modules whose names nobody misses.
 const UNMISSED: [&str; 5] = ["[", "linux-vdso", "libvramscope.so", "libcuda.so", "libcudart.so"];
+
+/// Modules that come stripped, and whose debug files nobody has at hand or needs.
+const UNDEBUGGED: [&str; 18] = [
+    "ld-linux",
+    "libc.so",
+    "libc-",
+    "libm.so",
+    "libpthread",
+    "libgcc_s",
+    "libgomp",
+    "libffi",
+    "libpython",
+    "python3",
+    "libcublas",
+    "libcudnn",
+    "libcufft",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libnv",
+    "libnccl",
+];
 
 /// The names of one history's addresses, found as they are asked for and kept.
 pub struct Names {
@@ -43,6 +66,13 @@ struct Source {
     kept: Entry,
     /// What to say if a name is missing, once.
     note: Option<String>,
+    /// What to say if most names are missing.
+    stripped: Option<String>,
+    /// Whether that is among the notes, or was.
+    said: bool,
+    /// Addresses looked up so far, and those of them that have no name.
+    asked: usize,
+    nameless: usize,
 }
 
 impl Names {
@@ -67,7 +97,7 @@ impl Names {
                 by_module.entry(module).or_default().push(offset);
             }
         }
-        let (mut numbers, mut jobs) = (Vec::new(), Vec::new());
+        let (mut numbers, mut jobs, mut touched) = (Vec::new(), Vec::new(), Vec::new());
         for (number, mut offsets) in by_module {
             offsets.sort_unstable();
             offsets.dedup();
@@ -77,13 +107,16 @@ impl Names {
             };
             let (places, cache) = (&self.places, &self.cache);
             let source = self.sources.entry(number).or_insert_with(|| Source::of(module, places, cache));
-            offsets.retain(|offset| match source.kept.names.get(offset) {
+            offsets.retain(|offset| match source.known(*offset) {
                 Some(names) => {
-                    self.known.insert((number, *offset), names.clone());
+                    source.asked += 1;
+                    source.nameless += usize::from(names.is_empty());
+                    self.known.insert((number, *offset), names);
                     false
                 }
                 None => true,
             });
+            touched.push(number);
             if offsets.is_empty() {
                 continue;
             }
@@ -103,12 +136,30 @@ impl Names {
                 continue;
             };
             for (offset, names) in found {
-                source.kept.names.insert(offset, names.clone());
+                let names = source.kept.learn(offset, names);
+                source.asked += 1;
+                source.nameless += usize::from(names.is_empty());
                 self.known.insert((number, offset), names);
             }
             if let Some(module) = modules.get(&number) {
                 self.cache.save(&module.build_id, &source.kept);
             }
+        }
+        touched.into_iter().for_each(|number| self.say_if_stripped(number));
+    }
+
+    /// Notes that most of a module's names are missing, or no longer does.
+    fn say_if_stripped(&mut self, number: u32) {
+        let Some(source) = self.sources.get_mut(&number) else { return };
+        let Some(note) = &source.stripped else { return };
+        let most = source.nameless * 2 > source.asked;
+        if most && !source.said {
+            self.notes.push(note.clone());
+            source.said = true;
+        } else if let Some(at) = self.notes.iter().position(|n| n == note).filter(|_| !most && source.said) {
+            // The names of a later list are there.
+            self.notes.remove(at);
+            source.said = false;
         }
     }
 
@@ -138,23 +189,62 @@ impl Names {
 impl Source {
     fn of(module: &Module, places: &Places, cache: &Cache) -> Source {
         let name = file_name(&module.path);
-        let kept = cache.load(&module.build_id);
-        let note = match places.find(module) {
+        let kept = cache.load(&module.build_id).unwrap_or_default();
+        let (found, rejected) = places.look(module);
+        let note = match found {
             Found::Files(files) => {
                 let stamps: Vec<Stamp> = files.iter().filter_map(|f| Stamp::of(f)).collect();
                 let bytes = stamps.iter().map(Stamp::bytes).sum();
-                // Other files than then may know more.
-                let kept = kept.filter(|k| k.files == stamps).unwrap_or(Entry { files: stamps, ..Entry::default() });
-                return Source { files, bytes, kept, note: None };
+                let stripped = stripped(module, &files, &rejected);
+                return Source { files, bytes, kept: kept.with_files(stamps), stripped, ..Source::default() };
             }
             // The kernel's page of code has no file, our own and CUDA's frames are not shown: nobody misses them.
             _ if UNMISSED.iter().any(|m| name.starts_with(m)) || name.is_empty() => None,
             Found::Missing => Some(format!("{name} is not at {}", module.path)),
-            Found::Changed => Some(format!("{} is not the file that ran (its build id differs)", module.path)),
+            Found::Changed => {
+                let file = rejected.first().map_or(module.path.clone(), |r| r.display().to_string());
+                Some(format!("{file} is not the file that ran (its build id differs)"))
+            }
         };
         // The file is gone, but what was read from it stays true.
-        Source { note, kept: kept.unwrap_or_default(), ..Source::default() }
+        Source { note, kept, ..Source::default() }
     }
+
+    /// What is known of an address without a look.
+    fn known(&self, offset: u64) -> Option<Vec<Name>> {
+        let names = self.kept.names.get(&offset);
+        if !self.files.is_empty() {
+            return names.cloned();
+        }
+        // No file: what others said is the best there is.
+        names.filter(|n| !n.is_empty()).or_else(|| self.kept.others.get(&offset)).cloned()
+    }
+}
+
+/// What to say of a module whose files have hardly a name: where its debug file should be, or which one was rejected.
+fn stripped(module: &Module, files: &[PathBuf], rejected: &[PathBuf]) -> Option<String> {
+    let name = file_name(&module.path);
+    let unmissed = UNMISSED.iter().chain(&UNDEBUGGED).any(|m| name.starts_with(m));
+    if unmissed || !files.iter().all(|f| identity::stripped(f)) {
+        return None;
+    }
+    // As many digits as tell them apart.
+    let brief = |id: &str| id.get(..8).unwrap_or(id).to_string();
+    let id = if module.build_id.is_empty() { "none".to_string() } else { brief(&module.build_id) };
+    if let Some(file) = rejected.first() {
+        let other = identity::section_build_id(file).map_or("none".to_string(), |i| brief(&i));
+        return Some(format!(
+            "{name} is stripped, and of another build (build id {other}, not {id}): {}",
+            file.display()
+        ));
+    }
+    Some(match files.iter().find_map(|f| identity::debug_link(f)) {
+        Some(link) => {
+            let link = link.name;
+            format!("{name} is stripped, its debug file {link} (build id {id}) not found: --symbols DIR")
+        }
+        None => format!("{name} is stripped (build id {id}): give its debug file by --symbols DIR"),
+    })
 }
 
 /// The last part of a path.
@@ -219,19 +309,91 @@ pub(crate) mod tests {
         assert!(!first.0.is_empty() && first.1.is_empty());
         // What the cache says is believed as long as the file is the same.
         let mut entry = cache.load(&module.build_id).unwrap();
-        entry.names.insert(address + 1, vec![Name { function: "kept".into(), ..Name::default() }]);
+        let kept = Name { function: "kept".into(), line: 1, ..Name::default() };
+        entry.names.insert(address + 1, vec![kept]);
         cache.save(&module.build_id, &entry);
-        assert_eq!(ask(address + 1).0[0].function, "kept");
-        std::fs::File::options()
-            .append(true)
-            .open(&copy)
-            .unwrap()
-            .set_modified(std::time::SystemTime::UNIX_EPOCH)
-            .unwrap();
-        assert_eq!(ask(address + 1), first);
+        let kept = ask(address + 1);
+        assert_eq!(kept.0[0].function, "kept");
+        // Of the same build in another file, a name with its line stays true.
+        let file = std::fs::File::options().append(true).open(&copy).unwrap();
+        file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(ask(address + 1), kept);
         std::fs::remove_file(&copy).unwrap();
-        assert_eq!(ask(address + 1), first);
+        assert_eq!(ask(address + 1), kept);
         let (none, notes) = ask(address + 2);
         assert!(none.is_empty() && notes.len() == 1, "{notes:?}");
+    }
+
+    /// A program in this folder with a build id, without symbols, and its debug file; `None` without a compiler.
+    fn built(folder: &std::path::Path, debug: &str, link: bool) -> Option<(Module, u64)> {
+        let run = |program: &str, arguments: &[&str]| {
+            let out = std::process::Command::new(program).current_dir(folder).args(arguments).output().ok()?;
+            out.status.success().then_some(())
+        };
+        let text = "__attribute__((noinline)) int work(int a) { return a + 1; }\nint main(int n, char **v) { return work(n); }\n";
+        std::fs::write(folder.join("app.c"), text).unwrap();
+        run("cc", &["-g", "-O0", "-Wl,--build-id", "-o", "app", "app.c"])?;
+        run("objcopy", &["--only-keep-debug", "app", debug])?;
+        use object::{Object, ObjectSymbol};
+        let data = std::fs::read(folder.join("app")).unwrap();
+        let address =
+            object::File::parse(&*data).unwrap().symbols().find(|s| s.name() == Ok("work")).unwrap().address();
+        run("strip", &["app"])?;
+        if link {
+            run("objcopy", &[&format!("--add-gnu-debuglink={debug}"), "app"])?;
+        }
+        let path = folder.join("app");
+        let id = identity::section_build_id(&path)?;
+        Some((Module { module: 1, path: path.display().to_string(), build_id: id, ..Module::default() }, address + 1))
+    }
+
+    #[test]
+    fn a_stripped_file_loses_no_names_and_says_what_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (dbg, cache) = (folder.path().join("dbg"), Cache::at(&folder.path().join("cache")));
+        std::fs::create_dir(&dbg).unwrap();
+        let Some((module, address)) = built(folder.path(), "app.debug", true) else { return };
+        let modules = BTreeMap::from([(1, module.clone())]);
+        let ask = |folders: &[PathBuf], cache: &Cache| {
+            let places = Places { folders: folders.to_vec(), ..Places::default() };
+            let mut names = Names::with(places, cache.clone());
+            names.resolve(&modules, [(1, address)]);
+            names.resolve(&modules, [(1, address)]);
+            let name = names.at(1, address).first().map(|n| (n.function.clone(), n.line > 0));
+            (name, names.notes)
+        };
+        let good = (Some(("work".to_string(), true)), Vec::new());
+        // By the debug link, then without it: the cache has the names.
+        assert_eq!(ask(&[], &cache), good);
+        std::fs::rename(folder.path().join("app.debug"), dbg.join("app.debug")).unwrap();
+        for _ in 0..2 {
+            assert_eq!(ask(&[], &cache), good);
+        }
+        assert_eq!(ask(std::slice::from_ref(&dbg), &Cache::off()), good);
+        let id = &module.build_id[..8];
+        let missing = format!("app is stripped, its debug file app.debug (build id {id}) not found: --symbols DIR");
+        assert_eq!(ask(&[], &Cache::off()), (None, vec![missing]));
+        // The cache is not poisoned by a look without the debug file either.
+        let other = Cache::at(&folder.path().join("other"));
+        assert_eq!(ask(&[], &other).0, None);
+        assert_eq!(ask(std::slice::from_ref(&dbg), &other), good);
+        assert_eq!(ask(&[], &other), good);
+        std::fs::remove_file(dbg.join("app.debug")).unwrap();
+        std::fs::copy(std::env::current_exe().unwrap(), dbg.join("app.debug")).unwrap();
+        let (none, notes) = ask(std::slice::from_ref(&dbg), &Cache::off());
+        assert!(none.is_none() && notes.len() == 1, "{notes:?}");
+        assert!(notes[0].contains("another build") && notes[0].ends_with("dbg/app.debug"), "{notes:?}");
+    }
+
+    #[test]
+    fn a_stripped_file_without_a_debug_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some((module, address)) = built(folder.path(), "far.debug", false) else { return };
+        let modules = BTreeMap::from([(1, module.clone())]);
+        let mut names = Names::with(Places::default(), Cache::off());
+        names.resolve(&modules, [(1, address)]);
+        let id = &module.build_id[..8];
+        let note = format!("app is stripped (build id {id}): give its debug file by --symbols DIR");
+        assert_eq!(names.notes, [note]);
     }
 }

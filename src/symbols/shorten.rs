@@ -2,9 +2,30 @@
 
 use super::readable::{readable, without_casts};
 
+/// What stands behind names, and is said of them.
+const MARKS: [&str; 5] = [" (inlined)", " (guessed)", " (launch)", " (OpenMP part)", " (vectorized)"];
+
 /// Shortens a demangled name to this many characters: the type of its result goes, then template arguments and
 /// parameters, the innermost before those around them, then the start.
+///
+/// Marks behind the name stay: `kernel<...> (launch) (inlined)`.
 pub fn shorten(name: &str, width: usize) -> String {
+    if fits(name, width) {
+        return name.to_string();
+    }
+    let mut bare = name;
+    while let Some(shorter) = MARKS.iter().find_map(|m| bare.strip_suffix(m)) {
+        bare = shorter;
+    }
+    let marks = &name[bare.len()..];
+    // A mark alone says nothing.
+    match width.checked_sub(marks.len()) {
+        Some(room) if room >= 4 && !marks.is_empty() => shorten_bare(bare, room) + marks,
+        _ => shorten_bare(bare, width),
+    }
+}
+
+fn shorten_bare(name: &str, width: usize) -> String {
     if fits(name, width) {
         return name.to_string();
     }
@@ -35,6 +56,20 @@ pub fn shorten(name: &str, width: usize) -> String {
     let parts: Vec<&str> = short.split("::").collect();
     let tail = (1..parts.len()).map(|i| format!("...::{}", parts[i..].join("::"))).find(|t| fits(t, width));
     tail.unwrap_or_else(|| crate::report::text::clip(parts.last().copied().unwrap_or(&short), width))
+}
+
+/// A demangled function without the type of its result, every list of parameters in it as `(...)`. `whole`: it has its
+/// own parameters.
+pub(super) fn without_parameters(name: &str, whole: bool) -> Option<String> {
+    let name = readable(name);
+    let name = if whole { without_result(&name) } else { &name };
+    // Pointers to functions keep their stars.
+    let stars = [("(*)", "\u{3}"), ("(&)", "\u{4}"), ("(&&)", "\u{5}")];
+    let name = stars.iter().fold(name.to_string(), |name, (star, sign)| name.replace(star, sign));
+    let short = collapse(&name, '(', ')', "(...)", 1);
+    // Brackets that do not fit each other: nothing is known of it.
+    (short != name || !name.replace("(...)", "").replace("operator()", "").contains('('))
+        .then(|| stars.iter().fold(short, |short, (star, sign)| short.replace(sign, star)))
 }
 
 /// Of each outermost pair of template brackets, so many arguments and `...` for the others.
@@ -132,7 +167,7 @@ pub(super) fn name_of_brackets(text: &str) -> Option<&'static str> {
 
 /// Replaces each pair of brackets that is so deep (1: the outermost), and what is between, by `with`. `<T as Trait>::f`
 /// begins with what it is about.
-fn collapse(name: &str, open: char, close: char, with: &str, deep: usize) -> String {
+pub(super) fn collapse(name: &str, open: char, close: char, with: &str, deep: usize) -> String {
     let mut out = String::with_capacity(name.len());
     let mut depth = 0usize;
     let mut rest = name;
@@ -230,6 +265,17 @@ mod tests {
         assert_eq!(shorten(call, 40), "Functor<...>::operator()(...) const");
         assert_eq!(shorten("Box<Very<Long<Thing>>>::operator->() const", 34), "Box<Very<...>>::operator->() const");
         assert_eq!(shorten("Box<Very<Long<Thing>>>::operator->() const", 33), "Box<...>::operator->() const");
+    }
+
+    #[test]
+    fn marks_stay() {
+        let name = "std::_Rb_tree<int, std::pair<int const, std::string>>::_M_construct_node<A>(A*, int&&) (inlined)";
+        assert_eq!(shorten(name, 60), "std::_Rb_tree<int, ...>::_M_construct_node<A>(...) (inlined)");
+        assert_eq!(shorten(name, 58), "std::_Rb_tree<...>::_M_construct_node<...>(...) (inlined)");
+        assert_eq!(shorten(name, 50), "...::_M_construct_node<...>(...) (inlined)");
+        assert_eq!(shorten("scan<float, Sum<float>> (launch) (guessed)", 34), "scan<...> (launch) (guessed)");
+        assert_eq!(shorten("a_long_function (inlined)", 10), "a_long_...");
+        assert_eq!(shorten("a_long_function_of_c (inlined)", 24), "a_long_func... (inlined)");
     }
 
     #[test]

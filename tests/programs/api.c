@@ -2,6 +2,7 @@
  * same in every mode and prints the rest. */
 #include "common.h"
 #include "vramscope.h"
+#include <sys/stat.h>
 
 #define FIND(name) static __typeof__(name)* find_##name(void) { return (__typeof__(name)*)dlsym(RTLD_DEFAULT, #name); }
 FIND(vramscope_active)
@@ -227,6 +228,14 @@ static void* in_thread(void* name) {
   CALL(vramscope_region_end, r);
   return NULL;
 }
+static void* ends_it(void* theirs) {
+  uint64_t own[3];
+  for (int i = 0; i < 3; ++i) own[i] = CALL(vramscope_region_begin, "own");
+  REQUIRE(own[0] != *(uint64_t*)theirs && own[1] != *(uint64_t*)theirs && own[2] != *(uint64_t*)theirs);
+  CALL(vramscope_region_end, *(uint64_t*)theirs);
+  for (int i = 0; i < 3; ++i) CALL(vramscope_region_end, own[i]);
+  return NULL;
+}
 static void case_labels(void) {
   uint64_t early = CALL(vramscope_region_begin, "early"), empty;
   primary(0);
@@ -241,6 +250,8 @@ static void case_labels(void) {
   CALL(vramscope_region_end, inner);
   CALL(vramscope_mark, "epoch 3");
   pthread_t t;
+  pthread_create(&t, NULL, ends_it, &outer); /* another thread's */
+  pthread_join(t, NULL);
   pthread_create(&t, NULL, in_thread, "other thread");
   pthread_join(t, NULL);
   CALL(vramscope_region_end, outer);
@@ -300,6 +311,8 @@ static void case_snapshot(void) {
   take(3 * MB);
   MUST(cuMemFree(take(5 * MB)));
   printf("snapshot %d, in no folder %d, null %d\n", CALL(vramscope_snapshot, "live.snapshot"), CALL(vramscope_snapshot, "no/such/folder"), CALL(vramscope_snapshot, NULL));
+  REQUIRE(mkfifo("pipe", 0600) == 0);
+  printf("device %d, pipe %d, folder %d\n", CALL(vramscope_snapshot, "/dev/null"), CALL(vramscope_snapshot, "pipe"), CALL(vramscope_snapshot, "."));
 }
 
 static int called;

@@ -93,6 +93,31 @@ static void case_domains(void) {
   nvtxDomainDestroy(a);
 }
 
+/* More ranges than are followed, of two domains: each counts its own. */
+static void case_deep(void) {
+  primary(0);
+  nvtxDomainHandle_t a = nvtxDomainCreateA("a"), b = nvtxDomainCreateA("b"), c = nvtxDomainCreateA("c");
+  nvtxEventAttributes_t in_a = event("a"), in_b = event("b");
+  for (int i = 0; i < 60; ++i) LEVEL(nvtxDomainRangePushEx(a, &in_a), i);
+  for (int i = 0; i < 10; ++i) LEVEL(nvtxDomainRangePushEx(b, &in_b), i); /* 6 of them too deep */
+  LEVEL(nvtxDomainRangePushEx(a, &in_a), 60);
+  take(MB);
+  LEVEL(nvtxDomainRangePop(a), 60);
+  LEVEL(nvtxDomainRangePop(a), 59); /* makes room */
+  LEVEL(nvtxDomainRangePushEx(b, &in_b), 10);
+  REQUIRE(nvtxDomainRangePop(c) < 0);
+  REQUIRE(nvtxRangePop() < 0);
+  for (int i = 10; i >= 0; --i) LEVEL(nvtxDomainRangePop(b), i);
+  REQUIRE(nvtxDomainRangePop(b) < 0);
+  for (int i = 58; i >= 0; --i) LEVEL(nvtxDomainRangePop(a), i);
+  REQUIRE(nvtxDomainRangePop(a) < 0);
+  char name[16];
+  for (int i = 0; i < 100000; ++i) {
+    snprintf(name, sizeof name, "s%d", i);
+    nvtxDomainRegisterStringA(a, name);
+  }
+}
+
 static void* in_thread(void* name) {
   for (int i = 0; i < 100; ++i) {
     LEVEL(nvtxRangePushA(name), 0);
@@ -133,7 +158,7 @@ static void case_cost(void) {
   printf("%.0f ns a pair\n", best);
 }
 
-static const struct Named cases[] = {CASE(ranges), CASE(domains), CASE(threads), CASE(cost)};
+static const struct Named cases[] = {CASE(ranges), CASE(domains), CASE(deep), CASE(threads), CASE(cost)};
 int main(int argc, char** argv) {
   followed = getenv("FOLLOWED") != NULL;
   return run_case(cases, LENGTH(cases), argc, argv);

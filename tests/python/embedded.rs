@@ -69,3 +69,17 @@ fn python_behind_dlopen() {
         embedded(&program("embed", Link::Driver), &library, python, tally);
     });
 }
+
+/// A library that comes while other threads allocate, and goes again: nothing in it is called before it is ready or after.
+#[test]
+fn a_plugin_that_comes_and_goes() {
+    each("a_plugin_that_comes_and_goes", |python, tally| {
+        let Some(library) = library(python, tally) else { return };
+        for case in ["loading", "unloaded"] {
+            let program = Program::new("plugin_python", Link::Driver).arg(case).arg(&library).env("ONCE", "1");
+            for run in python.environment(program).env("PYTHONHOME", &python.prefix).same(Mode::ALL) {
+                tally.check(run.status.success(), || format!("{run} ended with {}", run.status));
+            }
+        }
+    });
+}

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::notes::{Note, Recorded, compare};
 use crate::pythons::{each, three_ways};
-use crate::support::Mode;
+use crate::support::{Link, Mode, program};
 
 /// Threads that call the driver while the interpreter ends: it ends as bare, and no frame is made up. 50 times.
 #[test]
@@ -76,5 +76,26 @@ fn forks() {
         for run in three_ways(&python.script("fork.py")) {
             compare(&run, python, tally);
         }
+    });
+}
+
+/// A signal handler in C that allocates anywhere in the interpreter, also while it makes a frame.
+#[test]
+fn handlers_in_c() {
+    let timer = program("ticks", Link::PlainLibrary);
+    each("handlers_in_c", |python, tally| {
+        for stacks in ["all", "python"] {
+            let run = python.script("ticks.py").arg(&timer).env("VRAMSCOPE_STACKS", stacks).run(Mode::Pooled);
+            tally.check(run.status.success(), || format!("{run} with {stacks} stacks ended with {}", run.status));
+        }
+    });
+}
+
+/// Objects that are not what a code object usually holds.
+#[test]
+fn file_names_of_another_class() {
+    each("file_names_of_another_class", |python, tally| {
+        let run = python.script("odd_files.py").run(Mode::Pooled);
+        tally.check(run.status.success(), || format!("{run} ended with {}", run.status));
     });
 }

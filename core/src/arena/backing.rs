@@ -10,7 +10,7 @@ pub struct StreamId(pub u64);
 /// No lock of the arena is held while one of these runs: it may take milliseconds, and it may be called by several threads
 /// at once. It must not call the arena. None may panic. Addresses and sizes are bytes, multiples of 2 MiB.
 pub trait Backing: Sync {
-    /// The driver's error; given back unchanged in [`Failed::Backing`](super::Failed::Backing).
+    /// The driver's error; given back unchanged in [`Reason::Backing`](super::Reason::Backing).
     type Error: Copy;
     /// Physical memory that was mapped.
     type Chunk: Copy + Send;

@@ -1,16 +1,14 @@
 //! The interpreter of this process, if there is one whose frames we can read.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-
-use once_cell::sync::OnceCell;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use super::layout::{self, Layout, Refused};
 use crate::exports::Exports;
 use crate::message::error;
 use crate::recorder;
 use crate::unwind::memory;
-use crate::unwind::module::each_object;
+use crate::unwind::module::{self, each_object};
 
 type GetWord = unsafe extern "C" fn() -> u64;
 type GetInt = unsafe extern "C" fn() -> c_int;
@@ -33,6 +31,11 @@ pub struct Interpreter {
     attached: GetWord,
     /// `Py_IsFinalizing`.
     finalizing: GetInt,
+    /// An address in its code, and where its object begins: to see whether it is still loaded.
+    code: u64,
+    start: u64,
+    /// It is the program itself, which is never unloaded.
+    is_program: bool,
 }
 
 impl Interpreter {
@@ -52,9 +55,10 @@ impl Interpreter {
     }
 }
 
-static FOUND: OnceCell<Interpreter> = OnceCell::new();
-/// Whether `FOUND` may be used, in one load.
-static READY: AtomicBool = AtomicBool::new(false);
+/// The interpreter, while it may be used. One that was found is never given back: threads may be using it.
+static READY: AtomicPtr<Interpreter> = AtomicPtr::new(std::ptr::null_mut());
+/// Libraries are being unloaded (`dlclose` is under way): the interpreter's may be one of them.
+static HELD: AtomicU32 = AtomicU32::new(0);
 /// There is one that can't be read: said once, and not looked for again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 /// How many objects had ever been loaded when we looked last.
@@ -63,16 +67,39 @@ static LOADED: AtomicU64 = AtomicU64::new(0);
 /// The interpreter, if one was found.
 #[inline(always)]
 pub fn interpreter() -> Option<&'static Interpreter> {
-    if READY.load(Acquire) { FOUND.get() } else { None }
+    // SAFETY: null, or a leaked box.
+    let found = unsafe { READY.load(Acquire).as_ref() }?;
+    (found.is_program || HELD.load(Acquire) == 0).then_some(found)
+}
+
+/// A `dlclose` begins: what it unloads must not be called meanwhile.
+pub fn closing() {
+    HELD.fetch_add(1, SeqCst);
+}
+
+/// It is over; an interpreter that went with it is forgotten, and another one may be found.
+pub fn closed() {
+    let found = READY.load(Acquire);
+    // SAFETY: null, or a leaked box.
+    if let Some(i) = unsafe { found.as_ref() }
+        && module::find(i.code).is_none_or(|m| m.start != i.start)
+        && READY.compare_exchange(found, std::ptr::null_mut(), AcqRel, Acquire).is_ok()
+    {
+        LOADED.store(0, Relaxed);
+    }
+    HELD.fetch_sub(1, SeqCst);
 }
 
 /// Looks for an interpreter among the loaded objects, if there are new ones. Whether one is there now.
+///
+/// `runs` says whether the calling thread's stack goes through this code. Nothing is called in an object that it does not
+/// go through: one that is just being loaded is listed before it can be run.
 #[cold]
-pub fn look() -> bool {
-    if READY.load(Acquire) {
+pub fn look(runs: &dyn Fn(&std::ops::Range<u64>) -> bool) -> bool {
+    if interpreter().is_some() {
         return true;
     }
-    if REFUSED.load(Relaxed) {
+    if REFUSED.load(Relaxed) || HELD.load(Acquire) != 0 {
         return false;
     }
     let mut loaded = 0;
@@ -82,37 +109,34 @@ pub fn look() -> bool {
     });
     // (Threads that come at once all look: the one that finds it last finds the same.)
     if LOADED.load(Relaxed) == loaded {
-        return READY.load(Acquire);
+        return false;
     }
     let mut found = None;
-    let mut begun = true;
+    let mut any = false;
     // The program may have copies of the types of a libpython that it is linked with: all use those.
     let mut program = None;
     each_object(&mut |object| -> c_int {
         let Some(exports) = Exports::of(object) else { return 0 };
+        let is_program = program.is_none();
         program.get_or_insert(exports);
         if exports.get(c"PyGILState_GetThisThreadState").is_none() {
             return 0;
         }
-        let initialized = exports.get(c"Py_IsInitialized").is_some_and(|f| {
-            // SAFETY: CPython's function, which reads a flag.
-            unsafe { std::mem::transmute::<usize, GetInt>(f as usize)() != 0 }
-        });
-        begun &= initialized;
-        if initialized {
-            found = Some(exports);
+        any = true;
+        if runs(&exports.code()) {
+            found = Some((exports, is_program));
         }
-        initialized as c_int
+        c_int::from(found.is_some())
     });
-    let (Some(exports), Some(program)) = (found, program) else {
-        // What is loaded but has not begun may be at the next look.
-        LOADED.store(if begun { loaded } else { 0 }, Relaxed);
+    let (Some((exports, is_program)), Some(program)) = (found, program) else {
+        // One that is there and does not run here may run in the next thread that asks.
+        LOADED.store(if any { 0 } else { loaded }, Relaxed);
         return false;
     };
     match read(&exports, &program) {
         Ok(interpreter) => {
-            let _ = FOUND.set(interpreter);
-            READY.store(true, Release);
+            let interpreter = Box::leak(Box::new(Interpreter { is_program, ..interpreter }));
+            READY.store(interpreter, Release);
             true
         }
         Err(why) => {
@@ -124,7 +148,7 @@ pub fn look() -> bool {
 
 /// The interpreter's frames can't be read: it is said once, and stacks go on without them.
 pub fn refuse(why: &str) {
-    READY.store(false, Release);
+    READY.store(std::ptr::null_mut(), Release);
     if !REFUSED.swap(true, AcqRel) {
         error!("no Python frames in call stacks: {why}; native frames are recorded");
         recorder::note(&format!("no Python frames in call stacks: {why}"));
@@ -179,6 +203,9 @@ fn read(exports: &Exports, program: &Exports) -> Result<Interpreter, String> {
         this_thread,
         attached,
         finalizing,
+        code: this_thread as usize as u64,
+        start: module::find(this_thread as usize as u64).map_or(0, |m| m.start),
+        is_program: false,
     })
 }
 

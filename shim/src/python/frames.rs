@@ -1,7 +1,7 @@
 //! The walk along a thread's frames.
 
 use super::find::Interpreter;
-use super::layout::{Chain, Layout};
+use super::layout::Chain;
 use crate::unwind::{self, memory};
 
 /// A frame on the way out.
@@ -129,7 +129,8 @@ pub unsafe fn each<M: Memory, const RUNS: bool>(
             at = back;
             continue;
         }
-        let mut frame = Frame { code, instruction, key: key::<M>(l, code, instruction, &mut last)?, run_by: 0 };
+        let mut frame =
+            Frame { code, instruction, key: key::<M>(interpreter, code, instruction, &mut last)?, run_by: 0 };
         n += 1;
         if RUNS {
             match l.chain {
@@ -163,10 +164,11 @@ pub unsafe fn each<M: Memory, const RUNS: bool>(
 /// at the addresses of the old ones' too. From 3.12 on each code object has a number of its own; before, what its two
 /// names say is part of the key.
 #[inline(always)]
-fn key<M: Memory>(l: &Layout, code: u64, instruction: u64, last: &mut LastFile) -> Option<u64> {
+fn key<M: Memory>(interpreter: &Interpreter, code: u64, instruction: u64, last: &mut LastFile) -> Option<u64> {
+    let l = &interpreter.layout;
     let file = word!(M, code + l.file);
     let version = if l.version != 0 { word!(M, code + l.version) & 0xffff_ffff } else { 0 };
-    let said = if version != 0 { version } else { texts::<M>(l, code, file, last)? };
+    let said = if version != 0 { version } else { texts::<M>(interpreter, code, file, last)? };
     let marks = file.rotate_left(17)
         ^ word!(M, code + l.function).rotate_left(31)
         ^ word!(M, code + l.lines).rotate_left(47)
@@ -177,12 +179,13 @@ fn key<M: Memory>(l: &Layout, code: u64, instruction: u64, last: &mut LastFile) 
 
 /// What a code object's file and name say.
 #[inline(always)]
-fn texts<M: Memory>(l: &Layout, code: u64, file: u64, last: &mut LastFile) -> Option<u64> {
+fn texts<M: Memory>(interpreter: &Interpreter, code: u64, file: u64, last: &mut LastFile) -> Option<u64> {
+    let l = &interpreter.layout;
     // A name is interned, and its hash therefore computed; a file's name, given to `compile`, often is not.
     let mut said = word!(M, file + HASH);
     if said == NOT_COMPUTED {
         if last.object != file {
-            *last = LastFile { object: file, content: content::<M>(l, file)? };
+            *last = LastFile { object: file, content: content::<M>(interpreter, file)? };
         }
         said = last.content;
     }
@@ -203,11 +206,16 @@ struct LastFile {
 
 /// A hash of a str's content.
 #[inline(never)]
-fn content<M: Memory>(l: &Layout, object: u64) -> Option<u64> {
+fn content<M: Memory>(interpreter: &Interpreter, object: u64) -> Option<u64> {
+    let l = &interpreter.layout;
     /// Longer ones are told apart by their ends.
     const LONGEST: u64 = 512;
     let (len, state) = (word!(M, object + 16), word!(M, object + 32));
     let (width, ascii) = (state >> 2 & 7, state >> 6 & 1 == 1);
+    // What is no str, or keeps its text elsewhere (a subclass of str), is told apart by its address alone.
+    if word!(M, object + 8) != interpreter.str_type || state >> 5 & 1 == 0 {
+        return Some(0);
+    }
     let start = object + if ascii { l.ascii } else { l.compact };
     let bytes = len.min(1 << 32) * width;
     let mut hash = unwind::fold(bytes, 1);

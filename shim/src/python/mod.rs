@@ -21,7 +21,7 @@ mod text;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-pub use find::look;
+pub use find::{closed, closing, look};
 pub use frames::{EACH, Frame};
 pub use places::{Names, of as place_of};
 
@@ -31,19 +31,39 @@ use crate::unwind;
 const CAREFUL: u32 = 32;
 static WALKS: AtomicU32 = AtomicU32::new(0);
 
-/// Folds the thread's frames into a stack's hash, `depth` at most; and how many there were.
+/// Folds the thread's frames into a stack's hash, `depth` at most; and how many there were. `state` says what is known of
+/// the moment.
 #[inline]
-pub fn fold(mut hash: u64, depth: usize) -> (u64, usize) {
+pub fn fold(mut hash: u64, depth: usize, state: State) -> (u64, usize) {
     let Some(interpreter) = find::interpreter() else { return (hash, 0) };
     let Some(thread) = interpreter.thread() else { return (hash, 0) };
     let mut visit = |f: &Frame| hash = unwind::fold(hash, f.key);
     let n = if WALKS.load(Relaxed) < CAREFUL {
         careful(interpreter, thread, depth, &mut visit)
+    } else if state == State::Interrupted {
+        // SAFETY: every read is asked about first.
+        unsafe { frames::each::<frames::Checked, false>(interpreter, thread, depth, &mut visit) }
     } else {
         // SAFETY: the thread's own state, of an interpreter whose layout was tried out.
         unsafe { frames::each::<frames::Trusted, false>(interpreter, thread, depth, &mut visit) }
     };
     (hash, n.unwrap_or(0))
+}
+
+/// Whether it must be known where the interpreter is. While 3.11 and 3.12 enter a C call of the evaluator, its record is
+/// chained before it holds a frame: what a signal handler finds there in between is what was on the stack before.
+#[inline]
+pub fn needs_state() -> bool {
+    find::interpreter().is_some_and(|i| matches!(i.layout.minor, 11 | 12))
+}
+
+/// Where the interpreter may be when its frames are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// In a call that it made.
+    Called,
+    /// Anywhere: a signal handler runs, perhaps between two stores that make one frame.
+    Interrupted,
 }
 
 #[cold]
@@ -64,7 +84,7 @@ fn careful(
 }
 
 /// The thread's frames, innermost first, as many as there is room for; how many there were.
-pub fn record(out: &mut [Frame]) -> usize {
+pub fn record(out: &mut [Frame], state: State) -> usize {
     let Some(interpreter) = find::interpreter() else { return 0 };
     let Some(thread) = interpreter.thread() else { return 0 };
     let mut n = 0;
@@ -75,8 +95,13 @@ pub fn record(out: &mut [Frame]) -> usize {
             n += 1;
         }
     };
-    // SAFETY: as in `fold`, which came first.
-    unsafe { frames::each::<frames::Trusted, true>(interpreter, thread, depth, &mut visit) };
+    if state == State::Called {
+        // SAFETY: as in `fold`, which came first.
+        unsafe { frames::each::<frames::Trusted, true>(interpreter, thread, depth, &mut visit) };
+    } else {
+        // SAFETY: every read is asked about first.
+        unsafe { frames::each::<frames::Checked, true>(interpreter, thread, depth, &mut visit) };
+    }
     n
 }
 

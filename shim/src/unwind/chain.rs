@@ -50,7 +50,7 @@ pub(super) unsafe fn follow(
     own: Range<u64>,
     mut each: impl FnMut(u64, u64),
 ) -> Captured {
-    let mut captured = Captured { len: 0, hash: hash::SEED, guessed: 0 };
+    let mut captured = Captured { len: 0, hash: hash::SEED, guessed: 0, interrupted: 0 };
     let mut bounds = stack.bounds(sp);
     let mut lowest = sp;
     loop {

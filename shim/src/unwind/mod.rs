@@ -133,6 +133,8 @@ pub struct Captured {
     pub hash: u64,
     /// How many of them are marked [`GUESSED`].
     pub guessed: u32,
+    /// How many of them are marked [`EXACT`]: a signal handler is running.
+    pub interrupted: u32,
 }
 
 /// Looks up what the walk needs of the loader. Without it everything works, but slowly at first

@@ -78,7 +78,7 @@ pub(super) unsafe fn walk(
         );
     }
     let mut bounds = stack.bounds(sp);
-    let mut captured = Captured { len: 0, hash: hash::SEED, guessed: 0 };
+    let mut captured = Captured { len: 0, hash: hash::SEED, guessed: 0, interrupted: 0 };
     let mut frame = Frame { pc: at, at, sp, bp };
     loop {
         // SAFETY: the frame is this thread's, and so is the stack.
@@ -95,6 +95,7 @@ pub(super) unsafe fn walk(
         each(frame.pc, frame.sp);
         captured.len += 1;
         captured.guessed += (frame.pc >> GUESSED.trailing_zeros()) as u32;
+        captured.interrupted += (frame.pc >> EXACT.trailing_zeros()) as u32 & 1;
         captured.hash = hash::fold(captured.hash, frame.pc);
         // SAFETY: as above.
         let caller = unsafe { step(frame, stack, &mut bounds, rules.rule(frame.at)) };

@@ -73,7 +73,7 @@ fn walked(pcs: &mut [u64], own: std::ops::Range<u64>) -> Captured {
     let (recorded, fast) = UNWINDER.with(|unwinder| unsafe { super::both(unwinder, pcs, own) });
     // A guess may be refused to one of them only, while another test closes a library.
     let same = recorded == fast || recorded.guessed + fast.guessed > 0;
-    if same { recorded } else { Captured { len: 0, hash: 0, guessed: 0 } }
+    if same { recorded } else { Captured { len: 0, hash: 0, guessed: 0, interrupted: 0 } }
 }
 
 unsafe extern "C" {
@@ -95,7 +95,7 @@ fn libgcc() -> Stack {
         to.captured.len += 1;
         0
     }
-    let mut stack = Stack { pcs: [0; DEEPEST], captured: Captured { len: 0, hash: 0, guessed: 0 } };
+    let mut stack = Stack { pcs: [0; DEEPEST], captured: Captured { len: 0, hash: 0, guessed: 0, interrupted: 0 } };
     // SAFETY: `visit` gets back what is given here.
     unsafe { _Unwind_Backtrace(visit, (&raw mut stack).cast()) };
     // This function's own frame comes first; a 0 may come last.

@@ -69,7 +69,7 @@ fn own_frames_are_left_out_at_the_inner_end_only() {
 fn nothing_fits_into_nothing() {
     set_up();
     let captured = walked(&mut [], 0..0);
-    assert_eq!(captured, Captured { len: 0, hash: hash(&[]), guessed: 0 });
+    assert_eq!(captured, Captured { len: 0, hash: hash(&[]), guessed: 0, interrupted: 0 });
 }
 
 #[test]
