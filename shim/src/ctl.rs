@@ -143,19 +143,6 @@ fn is_stale(at: &libc::sockaddr_un) -> bool {
     refused
 }
 
-/// Removes sockets that killed processes left, a few at a time.
-fn clear() {
-    let names = std::fs::read_dir(ctl::FOLDER).into_iter().flatten().flatten().map(|e| e.file_name());
-    let sockets = names.filter_map(|n| n.to_str().filter(|n| ctl::pid_of(n).is_some()).map(str::to_owned));
-    for name in sockets.take(64) {
-        let path = format!("{}/{name}", ctl::FOLDER);
-        if address(&path).is_ok_and(|at| is_stale(&at)) {
-            // SAFETY: a C string.
-            unsafe { libc::unlink(settings::c_string(&path).as_ptr()) };
-        }
-    }
-}
-
 // ---- the thread --------------------------------------------------------------------------------------------------------
 
 /// The program may have closed every descriptor, ours too, and the number may be another file's by now.
@@ -164,7 +151,6 @@ fn is_ours(socket: i32) -> bool {
 }
 
 fn serve() {
-    clear();
     loop {
         let socket = LISTENS.load(Relaxed);
         if !is_ours(socket) {

@@ -155,7 +155,11 @@ fn symbolize(trace: &Path, output: Option<&Path>, mut names: Names) -> Result<Do
     if wanted.damaged { raw_lines::each_readable(trace, add) } else { raw_lines::each(trace, add) }?;
     file.finish().with_context(place)?;
     done.missing = std::mem::take(&mut names.missing);
-    let advice = |note: String| format!("{note}; --symbols DIR says where the one that ran is");
+    // (Some notes give the advice themselves.)
+    let advice = |note: String| match note.contains("--symbols") || note.contains("is stripped") {
+        true => note,
+        false => format!("{note}; --symbols DIR says where the one that ran is"),
+    };
     done.warnings = std::mem::take(&mut wanted.warnings);
     done.warnings.extend(names.notes.into_iter().map(advice));
     Ok(done)
