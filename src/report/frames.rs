@@ -428,7 +428,7 @@ mod tests {
             "/usr/include/c++/12/vector",
             "/opt/conda/lib/gcc/x86_64-conda-linux-gnu/12.4.0/include/c++/bits/stl_map.h",
             "/usr/lib/gcc/x86_64-linux-gnu/12/include/avxintrin.h",
-            "/root/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/ops/function.rs",
+            "/home/ann/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/ops/function.rs",
             "/rustc/5980/library/alloc/src/vec/mod.rs",
             "library/std/src/rt.rs",
             "/usr/local/cuda-13.0/targets/x86_64-linux/include/cub/device/device_scan.cuh",
