@@ -11,5 +11,6 @@ pub mod ctl;
 pub mod event;
 pub mod pool;
 pub mod record;
+pub mod spread;
 pub mod text;
 pub mod trace;

@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
+use crate::unwind::module;
 use crate::{modules, python, real, runtime, stacks, state, unwind};
 
 fn next(name: &CStr, held: &AtomicUsize) -> usize {
@@ -39,14 +40,14 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
         // SAFETY: the program's handle.
         return unsafe { f(handle) };
     }
-    let before = unloaded();
+    let (_, before) = module::counts();
     python::closing();
     unwind::close::closing();
     // SAFETY: as above.
     let r = unsafe { f(handle) };
     unwind::close::closed();
     python::closed();
-    if unloaded() != before {
+    if module::counts().1 != before {
         state::guarded("dlclose", || {
             modules::forget();
             stacks::forget();
@@ -54,19 +55,6 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
         });
     }
     r
-}
-
-/// How many objects were ever unloaded.
-fn unloaded() -> u64 {
-    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, out: *mut c_void) -> c_int {
-        // SAFETY: the loader's structure and our variable.
-        unsafe { *out.cast::<u64>() = (*info).dlpi_subs };
-        1
-    }
-    let mut n = 0u64;
-    // SAFETY: a callback that reads one field.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut n).cast()) };
-    n
 }
 
 mod frames {

@@ -49,7 +49,7 @@ fn look(device: i32) -> Option<u64> {
 /// Whether so many bytes more would go past the device's limit.
 #[inline]
 pub fn refuses(device: i32, bytes: u64) -> bool {
-    of(device).is_some_and(|limit| usage::on(device).reserved.saturating_add(bytes) > limit)
+    of(device).is_some_and(|limit| usage::reserved(device).saturating_add(bytes) > limit)
 }
 
 /// What is free and what there is in all, as the limit has it.

@@ -140,7 +140,7 @@ fn failure(asked: &Asked<'_>) -> Failure {
         process: users.and_then(|u| u.own),
         others: users.map(|u| u.others),
         other: users.and_then(|u| u.other),
-        limit: limit::of(asked.device).map(|limit| (limit, usage::on(asked.device).reserved)),
+        limit: limit::of(asked.device).map(|limit| (limit, usage::reserved(asked.device))),
         alloc_conf: [c"PYTORCH_CUDA_ALLOC_CONF", c"PYTORCH_ALLOC_CONF"].into_iter().find_map(settings::variable),
     }
 }

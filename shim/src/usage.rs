@@ -82,30 +82,49 @@ pub fn on(device: i32) -> Usage {
 }
 
 fn told(d: &Device, contexts: impl Iterator<Item = ContextId>) -> Usage {
-    let (mut active, mut inactive, mut direct) = (0, 0, 0);
-    for id in contexts {
-        let u = POOL.usage(id);
-        active += u.active;
-        inactive += u.inactive;
-        direct += u.direct;
-    }
+    let held = Held::of(d, contexts);
     let kind = |m: Memory| d.kinds[m as usize].load(Relaxed);
-    let (hoarded, tensors) = (d.hoarded.load(Relaxed), kind(Memory::Tensor));
-    let driver = active + direct + d.others.load(Relaxed);
-    let allocated = in_use(d, driver);
     Usage {
-        allocated,
-        allocated_peak: d.allocated_peak.load(Relaxed).max(allocated),
-        reserved: driver + inactive,
-        reserved_peak: d.reserved_peak.load(Relaxed).max(driver + inactive),
-        pool_active: active,
-        pool_inactive: inactive,
-        tensors,
-        hoarded,
+        allocated: held.allocated,
+        allocated_peak: d.allocated_peak.load(Relaxed).max(held.allocated),
+        reserved: held.reserved,
+        reserved_peak: d.reserved_peak.load(Relaxed).max(held.reserved),
+        pool_active: held.active,
+        pool_inactive: held.inactive,
+        tensors: kind(Memory::Tensor),
+        hoarded: d.hoarded.load(Relaxed),
         pinned: kind(Memory::Pinned),
         allocations: OTHERS.load(Relaxed) + POOL.counters().requests,
         failures: d.failures.load(Relaxed),
     }
+}
+
+/// The sums that every allocation asks for: a few loads a context.
+struct Held {
+    allocated: u64,
+    reserved: u64,
+    active: u64,
+    inactive: u64,
+}
+
+impl Held {
+    #[inline]
+    fn of(d: &Device, contexts: impl Iterator<Item = ContextId>) -> Held {
+        let (mut active, mut inactive, mut direct) = (0, 0, 0);
+        for id in contexts {
+            let u = POOL.usage(id);
+            active += u.active;
+            inactive += u.inactive;
+            direct += u.direct;
+        }
+        let driver = active + direct + d.others.load(Relaxed);
+        Held { allocated: in_use(d, driver), reserved: driver + inactive, active, inactive }
+    }
+}
+
+/// Bytes of a device that this process has taken.
+pub fn reserved(device: i32) -> u64 {
+    of(device).map_or(0, |d| Held::of(d, context::of_device(device)).reserved)
 }
 
 /// Allocations that are not in the pool's table.
@@ -118,9 +137,7 @@ static TENSORS_TOLD: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub fn note_in(device: i32, id: ContextId) {
     let Some(d) = of(device) else { return };
-    let u = POOL.usage(id);
-    let driver = u.active + u.direct + d.others.load(Relaxed);
-    raise(d, in_use(d, driver), driver + u.inactive);
+    raise(d, &Held::of(d, std::iter::once(id)));
 }
 
 /// Bytes in somebody's use, of what the driver gave. Of what a library caches itself only PyTorch tells what is in use;
@@ -133,12 +150,11 @@ fn in_use(d: &Device, driver: u64) -> u64 {
 }
 
 #[inline]
-fn raise(d: &Device, allocated: u64, reserved: u64) {
-    if allocated > d.allocated_peak.load(Relaxed) {
-        d.allocated_peak.fetch_max(allocated, Relaxed);
-    }
-    if reserved > d.reserved_peak.load(Relaxed) {
-        d.reserved_peak.fetch_max(reserved, Relaxed);
+fn raise(d: &Device, held: &Held) {
+    for (peak, now) in [(&d.allocated_peak, held.allocated), (&d.reserved_peak, held.reserved)] {
+        if now > peak.load(Relaxed) {
+            peak.fetch_max(now, Relaxed);
+        }
     }
 }
 
@@ -190,8 +206,7 @@ pub fn reset_peak(device: i32) {
         d.allocated_peak.store(0, Relaxed);
         d.reserved_peak.store(0, Relaxed);
         // What is in use now counts: it may go before the next allocation.
-        let u = on(device);
-        raise(d, u.allocated, u.reserved);
+        raise(d, &Held::of(d, context::of_device(device)));
     }
 }
 
@@ -217,8 +232,7 @@ pub fn born(e: &Entry) {
             TENSORS_TOLD.store(true, Relaxed);
         }
         OTHERS.fetch_add(1, Relaxed);
-        let u = on(e.device);
-        raise(d, u.allocated, u.reserved);
+        raise(d, &Held::of(d, context::of_device(e.device)));
     }
 }
 

@@ -5,10 +5,10 @@
 //! stacks.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory, Source};
+use vramscope_core::spread::Spread;
 
 use super::tally::{Layer, Tally, Totals};
 
@@ -100,8 +100,8 @@ pub struct State {
     pub samples: BTreeMap<u32, Sample>,
     groups: Vec<Group>,
     by_key: HashMap<(u32, u32, u8, u8), u32>,
-    live: HashMap<u64, Live, BuildHasherDefault<IdHasher>>,
-    segments: HashMap<u64, Segment, BuildHasherDefault<IdHasher>>,
+    live: HashMap<u64, Live, Spread>,
+    segments: HashMap<u64, Segment, Spread>,
     contexts: HashMap<u16, u32>,
     /// Frees whose allocation comes later in the file.
     early: HashSet<u64>,
@@ -354,27 +354,6 @@ impl State {
 
 fn pooled(source: Source) -> bool {
     matches!(source, Source::Hit | Source::Miss)
-}
-
-/// Ids are given out one after the other: a multiplication spreads them well enough.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.write_u64(u64::from(*b));
-        }
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        self.0 = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 ^= self.0 >> 32;
-    }
 }
 
 #[cfg(test)]

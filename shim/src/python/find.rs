@@ -102,11 +102,7 @@ pub fn look(runs: &dyn Fn(&std::ops::Range<u64>) -> bool) -> bool {
     if REFUSED.load(Relaxed) || HELD.load(Acquire) != 0 {
         return false;
     }
-    let mut loaded = 0;
-    each_object(&mut |object| {
-        loaded = object.dlpi_adds;
-        1
-    });
+    let (loaded, _) = module::counts();
     // (Threads that come at once all look: the one that finds it last finds the same.)
     if LOADED.load(Relaxed) == loaded {
         return false;

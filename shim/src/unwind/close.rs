@@ -10,7 +10,6 @@
 //!
 //! glibc's own closes (NSS, iconv) don't pass our hook; the next one that does makes up for them.
 
-use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use super::{module, table};
@@ -76,7 +75,7 @@ pub fn closing() {
 
 /// The close that [`closing`] announced is over.
 pub fn closed() {
-    let now = unloaded();
+    let now = module::counts().1;
     if UNLOADED.swap(now, SeqCst) != now {
         begin_generation();
     }
@@ -96,16 +95,6 @@ fn begin_generation() {
     if (EPOCH.fetch_add(1, SeqCst) + 1) & 0xffff == 0 {
         table::clear();
     }
-}
-
-/// The loader's count of unloaded libraries (25 ns: the first entry of its list has it).
-fn unloaded() -> u64 {
-    let mut subs = 0;
-    module::each_object(&mut |object| -> c_int {
-        subs = object.dlpi_subs;
-        1
-    });
-    subs
 }
 
 /// Held while code is looked at that may be unloaded at any time: words on the stack that look

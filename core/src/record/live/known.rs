@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::hash::Spread;
 use crate::record::definition::{frame, frame_of, python_frame};
+use crate::spread::Spread;
 use crate::trace::{Device, Frame, Line, Module, Python, Stack, Text, write};
 
 /// Frames kept where nothing depends on all of them: 64 MiB. (The table of stacks is full at 65,536 stacks.)

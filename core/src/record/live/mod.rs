@@ -10,7 +10,6 @@ use crate::event::{Event, EventKind, Memory, Source};
 use crate::trace::{Header, Line, Thread};
 
 mod group;
-mod hash;
 mod known;
 mod opening;
 mod threads;
@@ -19,8 +18,8 @@ pub(crate) use group::{Group, Growth};
 pub(crate) use known::Known;
 pub use opening::Snapshot;
 
+use crate::spread::Spread;
 use group::{Groups, Moment};
-use hash::Spread;
 use threads::Threads;
 
 /// Live allocations followed one by one where nothing depends on all of them (90 bytes each).

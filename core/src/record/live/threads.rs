@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Entry;
-use super::hash::Spread;
+use crate::spread::Spread;
 use crate::trace::Thread;
 
 #[derive(Clone, Debug)]

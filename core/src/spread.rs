@@ -1,13 +1,13 @@
-//! Ids are given out one after the other: a multiplication spreads them well enough.
+//! A hash for tables by number. Ids are given out one after the other: a multiplication spreads them well enough.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// For tables by number.
-pub(super) type Spread = BuildHasherDefault<Numbers>;
+pub type Spread = BuildHasherDefault<Numbers>;
 
 /// Hashes a number.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Numbers(u64);
+pub struct Numbers(u64);
 
 impl Hasher for Numbers {
     fn finish(&self) -> u64 {
