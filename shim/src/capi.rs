@@ -7,14 +7,10 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use vramscope_core::event::TrimWhy;
-use vramscope_core::pool::Scope;
 
-use crate::call::Call;
 use crate::message::error;
-use crate::pool::{self, POOL};
 use crate::settings::Limit;
-use crate::upstream::Up;
-use crate::{driver, labels, limit, pause, regions, snapshot, state, usage};
+use crate::{labels, limit, pause, pool, regions, snapshot, state, usage};
 
 macro_rules! stats {
     ($($name:ident),*) => {
@@ -123,12 +119,7 @@ pub extern "C" fn vramscope_empty_cache() -> u64 {
     if !state::started() {
         return 0;
     }
-    let given = state::guarded("vramscope_empty_cache", || {
-        let me = Call::internal();
-        let t = driver::relaxed(|| POOL.trim(&Up::new(&me), Scope::All));
-        pool::record_trim(&t, TrimWhy::Asked);
-        t.bytes
-    });
+    let given = state::guarded("vramscope_empty_cache", || pool::give_back(TrimWhy::Asked));
     given.unwrap_or(0)
 }
 

@@ -13,7 +13,7 @@ use crate::capture;
 use crate::cuda::{self, Context};
 use crate::driver;
 use crate::thread;
-use crate::{pool, recorder, state};
+use crate::{arena, pool, recorder, state};
 
 /// Contexts alive at once that the pool serves; the memory of further ones is the driver's alone.
 pub const MAX: usize = 64;
@@ -277,6 +277,7 @@ pub fn destroying(handle: Context, call: impl FnOnce() -> cuda::Result) -> cuda:
     let s = slot(id);
     s.dying.store(true, Release);
     pool::POOL.mark_dying(id);
+    arena::context_ending(id);
     s.handle.store(0, Release);
     EPOCH.fetch_add(1, AcqRel);
     let result = state::uncancelled(call);
@@ -286,6 +287,7 @@ pub fn destroying(handle: Context, call: impl FnOnce() -> cuda::Result) -> cuda:
     } else {
         s.handle.store(handle, Release);
         pool::POOL.revive(id);
+        arena::context_stays(id);
     }
     s.dying.store(false, Release);
     EPOCH.fetch_add(1, AcqRel);
@@ -305,6 +307,7 @@ pub fn ending_primary(
     if let Some(id) = id {
         slot(id).dying.store(true, Release);
         pool::POOL.mark_dying(id);
+        arena::context_ending(id);
     }
     let result = state::uncancelled(call);
     let over = over(result);
@@ -318,6 +321,7 @@ pub fn ending_primary(
             slot(id).handle.store(0, Release);
         } else {
             pool::POOL.revive(id);
+            arena::context_stays(id);
         }
         slot(id).dying.store(false, Release);
         EPOCH.fetch_add(1, AcqRel);
@@ -355,6 +359,7 @@ fn ended(id: ContextId, handle: Context) {
     recorder::event(&Event { kind: EventKind::ContextEnd, context, address, ..Event::default() });
     pool::POOL.drop_context(id);
     recorder::ledger_drop_context(context);
+    arena::context_ended(id);
     s.event.store(0, Relaxed);
 }
 

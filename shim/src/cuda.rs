@@ -53,5 +53,47 @@ pub struct AllocationProp {
     pub location_id: c_int,
 }
 pub const MEM_LOCATION_TYPE_DEVICE: c_int = 1;
+pub const MEM_ALLOCATION_TYPE_PINNED: c_int = 1;
+
+/// CUmemAllocationProp, whole.
+#[repr(C)]
+pub struct Placement {
+    pub head: AllocationProp,
+    pub win32: usize,
+    pub flags: [u8; 8],
+}
+
+/// CUmemAccessDesc.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    pub location_type: c_int,
+    pub location_id: c_int,
+    pub flags: c_int,
+}
+pub const ACCESS_READ_WRITE: c_int = 3;
+
+/// CUmemPoolProps, as far as it is looked at.
+#[repr(C)]
+pub struct PoolProps {
+    pub kind: c_int,
+    pub handle_types: c_int,
+    pub location_type: c_int,
+    pub location_id: c_int,
+}
+
+pub const POOL_RELEASE_THRESHOLD: c_int = 4;
+pub const POOL_RESERVED_CURRENT: c_int = 5;
+pub const POOL_RESERVED_HIGH: c_int = 6;
+pub const POOL_USED_CURRENT: c_int = 7;
+pub const POOL_USED_HIGH: c_int = 8;
+
+/// CU_STREAM_LEGACY: the handle that names the legacy default stream.
+pub const STREAM_LEGACY: Stream = 1;
+pub const ERROR_INVALID_CONTEXT: Result = 201;
+pub const ERROR_INVALID_HANDLE: Result = 400;
+pub const ERROR_NOT_SUPPORTED: Result = 801;
+pub const POINTER_ATTRIBUTE_RANGE_START: c_int = 11;
+pub const POINTER_ATTRIBUTE_MEMPOOL: c_int = 17;
 /// What `cuMemGetAddressRange` answers for an address in no allocation.
 pub const ERROR_NOT_FOUND_RANGE: Result = 500;

@@ -62,7 +62,31 @@ functions! {
     cuStreamIsCapturing(Stream, *mut i32);
     cuStreamIsCapturing_ptsz(Stream, *mut i32);
     cuPointerGetAttribute(*mut c_void, i32, DevicePtr);
+    cuStreamGetId(Stream, *mut u64);
+    cuStreamGetId_ptsz(Stream, *mut u64);
+    cuStreamGetCtx(Stream, *mut Context);
+    cuStreamGetCtx_ptsz(Stream, *mut Context);
+    cuEventRecord(cuda::Event, Stream);
+    cuEventQuery(cuda::Event);
+    cuEventDestroy_v2(cuda::Event);
+    cuStreamWaitEvent(Stream, cuda::Event, Uint);
+    cuMemAddressReserve(*mut DevicePtr, Size, Size, DevicePtr, u64);
+    cuMemAddressFree(DevicePtr, Size);
+    cuMemCreate(*mut u64, Size, *const cuda::Placement, u64);
+    cuMemMap(DevicePtr, Size, Size, u64, u64);
+    cuMemSetAccess(DevicePtr, Size, *const cuda::Access, Size);
+    cuMemUnmap(DevicePtr, Size);
+    cuMemRelease(u64);
+    cuMemGetAllocationGranularity(*mut Size, *const cuda::Placement, Uint);
+    cuMemsetD8Async(DevicePtr, u8, Size, Stream);
+    cuDeviceGetDefaultMemPool(*mut usize, i32);
+    cuDeviceGetMemPool(*mut usize, i32);
 }
+
+mod ordered;
+mod virtual_memory;
+pub use ordered::*;
+pub use virtual_memory::*;
 
 /// The handle of the calling thread's current context.
 #[inline]

@@ -132,6 +132,14 @@ hooks! {
         4 cuMemAllocFromPoolAsync_ptsz(out: *mut DevicePtr, bytes: Size, pool: Ptr, stream: Stream) = hook::ordered::alloc_from_pool_ptsz;
         2 cuMemFreeAsync(p: DevicePtr, stream: Stream) = hook::ordered::free;
         2 cuMemFreeAsync_ptsz(p: DevicePtr, stream: Stream) = hook::ordered::free_ptsz;
+        2 cuMemPoolCreate(out: *mut Ptr, props: *const PoolProps) = hook::memory_pool::create;
+        1 cuMemPoolDestroy(pool: Ptr) = hook::memory_pool::destroy;
+        2 cuMemPoolTrimTo(pool: Ptr, keep: Size) = hook::memory_pool::trim_to;
+        3 cuMemPoolGetAttribute(pool: Ptr, attribute: i32, value: Ptr) = hook::memory_pool::get_attribute;
+        3 cuMemPoolSetAttribute(pool: Ptr, attribute: i32, value: Ptr) = hook::memory_pool::set_attribute;
+        3 cuMemPoolSetAccess(pool: Ptr, list: *const Access, count: Size) = hook::memory_pool::set_access;
+        2 cuDeviceSetMemPool(device: Device, pool: Ptr) = hook::memory_pool::set_current;
+        3 cuMemSetMemPool(place: *mut i32, kind: i32, pool: Ptr) = hook::memory_pool::set_current_of;
         4 cuMemCreate(out: *mut u64, bytes: Size, prop: *const AllocationProp, flags: u64) = hook::vmm::create;
         2 cuMemRetainAllocationHandle(out: *mut u64, p: Ptr) = hook::vmm::retain;
         3 cuMemImportFromShareableHandle(out: *mut u64, os: Ptr, kind: i32) = hook::vmm::import;
@@ -162,6 +170,10 @@ hooks! {
         4 cuGreenCtxStreamCreate(out: *mut Stream, green: Ptr, flags: Uint, priority: i32) = hook::stream::create_green;
         1 cuStreamDestroy_v2(stream: Stream) = hook::stream::destroy;
         1 cuStreamDestroy(stream: Stream) = hook::stream::destroy;
+        1 cuStreamSynchronize(stream: Stream) = hook::wait::stream_synchronize;
+        1 cuStreamSynchronize_ptsz(stream: Stream) = hook::wait::stream_synchronize_ptsz;
+        0 cuCtxSynchronize() = hook::wait::context_synchronize;
+        1 cuCtxSynchronize_v2(context: Context) = hook::wait::context_synchronize_of;
         1 cuStreamBeginCapture(stream: Stream) = hook::capture::begin_old;
         1 cuStreamBeginCapture_ptsz(stream: Stream) = hook::capture::begin_old_ptsz;
         2 cuStreamBeginCapture_v2(stream: Stream, mode: i32) = hook::capture::begin;

@@ -3,6 +3,7 @@
 //!
 //! All unsafe code of the project is in this crate. Nothing may depend on it. See ARCHITECTURE.md.
 
+mod arena;
 mod background;
 mod bypass;
 mod call;
@@ -31,6 +32,7 @@ mod nvml;
 mod nvtx;
 mod oom;
 mod pause;
+mod pluggable;
 mod pool;
 mod python;
 mod real;

@@ -13,9 +13,8 @@ use vramscope_core::record::{Failure, Live, PYTORCH, Told, explain};
 
 use crate::call::Call;
 use crate::message::{self, Level};
-use crate::pool::POOL;
 use crate::writer::{self, Request};
-use crate::{capture, context, driver, limit, nvml, recorder, settings, stacks, state, thread, usage};
+use crate::{capture, context, driver, limit, nvml, pool, recorder, settings, stacks, state, thread, usage};
 
 /// Explanations in full at once;
 const AT_ONCE: u32 = 3;
@@ -110,12 +109,7 @@ fn explained(failure: &Failure) -> Option<String> {
 /// What the device, the pool and NVML say.
 fn failure(asked: &Asked<'_>) -> Failure {
     let slots = || context::of_device(asked.device);
-    let (mut pool_active, mut pool_inactive) = (0, 0);
-    for id in slots() {
-        let usage = POOL.usage(id);
-        pool_active += usage.active;
-        pool_inactive += usage.inactive;
-    }
+    let (pool_active, pool_inactive) = pool::held(asked.device);
     let total = driver::total_memory(asked.device);
     let slot = slots().next().map(context::slot);
     // A capture of the process is not put at risk for it.

@@ -9,7 +9,7 @@ use vramscope_core::pool::{BlockInfo, Pool, Scope, Trimmed};
 use crate::call::Call;
 use crate::cuda::{self, Result};
 use crate::upstream::{self, Up};
-use crate::{driver, recorder, state, sync};
+use crate::{arena, context, driver, recorder, state, sync};
 
 /// The pool of the process.
 pub static POOL: Pool = Pool::new();
@@ -32,9 +32,44 @@ pub fn counters() -> Counters {
     let mut c = POOL.counters();
     (c.device_barriers, c.host_barriers, c.no_barriers, c.barriers_refused) = sync::counts();
     (c.driver_allocs, c.driver_alloc_ns, c.driver_frees, c.driver_free_ns) = upstream::counts();
+    for a in arena::all() {
+        let own = a.counts();
+        c.requests += own.allocs;
+        c.hits_exact += own.allocs;
+        c.frees_cached += own.frees;
+        c.trims += own.trims;
+        c.active += own.active.now;
+        c.active_peak += own.active.peak;
+        c.reserved += own.reserved.now;
+        c.reserved_peak += own.reserved.peak;
+        c.inactive += own.inactive.now;
+        c.waiting += own.active.now.saturating_sub(own.allocated.now);
+    }
+    let misses = arena::misses();
+    c.hits_exact = c.hits_exact.saturating_sub(misses);
+    c.misses += misses;
     c.failures = FAILURES.load(Relaxed);
     c.bad_frees = BAD_FREES.load(Relaxed);
     c
+}
+
+/// Bytes of a device that we hold from the driver: in use, and kept.
+pub fn held(device: i32) -> (u64, u64) {
+    let (mut active, mut inactive) = arena::usage(device);
+    for id in context::of_device(device) {
+        let u = POOL.usage(id);
+        active += u.active;
+        inactive += u.inactive;
+    }
+    (active, inactive)
+}
+
+/// Gives all cached memory back. Bytes.
+pub fn give_back(why: TrimWhy) -> u64 {
+    let me = Call::internal();
+    let t = driver::relaxed(|| POOL.trim(&Up::new(&me), Scope::All));
+    record_trim(&t, why);
+    t.bytes + arena::trim_all(why)
 }
 
 // The pool gave memory back.
@@ -73,8 +108,9 @@ fn retrying_after(first: Result, call: &dyn Fn() -> Result) -> Result {
         for _ in 0..4 {
             let t = driver::relaxed(|| POOL.trim(&up, Scope::All));
             record_trim(&t, TrimWhy::OutOfMemory);
+            let given = t.bytes + arena::trim_all(TrimWhy::OutOfMemory);
             result = call();
-            if result != cuda::ERROR_OUT_OF_MEMORY || t.blocks == 0 {
+            if result != cuda::ERROR_OUT_OF_MEMORY || given == 0 {
                 break;
             }
         }

@@ -9,7 +9,6 @@ use vramscope_core::event::Event;
 use vramscope_core::record::{self, Definition, Producer, Pushed, Spool};
 
 use crate::ledger::Ledger;
-use crate::message::error;
 use crate::thread::{self, Thread};
 use crate::{clock, ctl, driver, regions, settings, signals, snapshot, spool, state, usage, writer};
 
@@ -33,11 +32,6 @@ fn start_recording() {
     let Some(spool) = spool::create() else { return };
     if SPOOL.set(spool).is_err() {
         return;
-    }
-    if settings::get().pool == settings::PoolMode::On {
-        error!(
-            "VRAMSCOPE_POOL=on: stream-ordered memory (cudaMallocAsync) is not served by this version, only recorded; plain memory is pooled"
-        );
     }
     RECORDING.store(true, Release);
     if !writer::start(spool) {

@@ -4,9 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use vramscope_core::event::{Event, EventKind};
 
-use crate::context::{self, Slot};
-use crate::pool::POOL;
-use crate::{capture, clock, driver, recorder, state};
+use crate::context::Slot;
+use crate::{capture, clock, driver, pool, recorder, state};
 
 /// Free memory that others (lazy module loads, graphs, streams, other users of the card) must find.
 fn floor(slot: &Slot) -> u64 {
@@ -52,12 +51,7 @@ fn look(slot: &Slot) -> Option<u64> {
 }
 
 fn sample(slot: &Slot, free: u64, total: u64) {
-    let (mut active, mut inactive) = (0, 0);
-    for id in context::of_device(slot.device()) {
-        let u = POOL.usage(id);
-        active += u.active;
-        inactive += u.inactive;
-    }
+    let (active, inactive) = pool::held(slot.device());
     recorder::event(&Event {
         kind: EventKind::Sample,
         context: slot.number(),

@@ -71,6 +71,10 @@ pub struct Settings {
     pub limits: Vec<(Option<i32>, Limit)>,
     /// `VRAMSCOPE_MAX_CACHED`.
     pub max_cached: Limit,
+    /// `VRAMSCOPE_MAX_SPLIT_SIZE`: bytes; larger blocks are not split. PyTorch's `max_split_size_mb`.
+    pub max_split_size: u64,
+    /// `VRAMSCOPE_GC_THRESHOLD`: share of the device, 0 is never. PyTorch's `garbage_collection_threshold`.
+    pub gc_threshold: f64,
     /// `VRAMSCOPE_MAX_TRACE`; 0: no limit.
     pub max_trace: u64,
     /// `VRAMSCOPE_POISON`.
@@ -140,7 +144,7 @@ const DEPTH: usize = 128;
 /// Name of a history where none is asked for.
 pub const USUAL_NAME: &str = "vramscope-%n-%p.jsonl";
 
-const NAMES: [&CStr; 16] = [
+const NAMES: [&CStr; 18] = [
     c"VRAMSCOPE_TRACE",
     c"VRAMSCOPE_POOL",
     c"VRAMSCOPE_STACKS",
@@ -149,6 +153,8 @@ const NAMES: [&CStr; 16] = [
     c"VRAMSCOPE_SYNC",
     c"VRAMSCOPE_LIMIT",
     c"VRAMSCOPE_MAX_CACHED",
+    c"VRAMSCOPE_MAX_SPLIT_SIZE",
+    c"VRAMSCOPE_GC_THRESHOLD",
     c"VRAMSCOPE_MAX_TRACE",
     c"VRAMSCOPE_POISON",
     c"VRAMSCOPE_SNAPSHOT_SIGNAL",
@@ -227,6 +233,27 @@ fn read() -> Settings {
         }),
     };
     let max_cached = limit("VRAMSCOPE_MAX_CACHED", Limit::Share(0.25), "25%");
+    let max_split_size = match limit("VRAMSCOPE_MAX_SPLIT_SIZE", Limit::Bytes(u64::MAX), "no limit") {
+        // As in PyTorch: what is smaller than its large blocks would be of no use.
+        Limit::Bytes(b) if b >= 20 << 20 => b,
+        _ => {
+            wrong(
+                "VRAMSCOPE_MAX_SPLIT_SIZE",
+                get("VRAMSCOPE_MAX_SPLIT_SIZE").unwrap_or(""),
+                "a size of 20 MiB or more",
+                "no limit",
+            );
+            u64::MAX
+        }
+    };
+    let gc_threshold = match get("VRAMSCOPE_GC_THRESHOLD").map(|v| (v, v.parse::<f64>())) {
+        None => 0.0,
+        Some((_, Ok(share))) if share > 0.0 && share < 1.0 => share,
+        Some((v, _)) => {
+            wrong("VRAMSCOPE_GC_THRESHOLD", v, "a share of the device between 0 and 1 (0.8)", "none");
+            0.0
+        }
+    };
     let max_trace = match limit("VRAMSCOPE_MAX_TRACE", Limit::Bytes(0), "no limit") {
         Limit::Bytes(b) => b,
         Limit::Share(_) => {
@@ -275,6 +302,8 @@ fn read() -> Settings {
         sync,
         limits,
         max_cached,
+        max_split_size,
+        gc_threshold,
         max_trace,
         poison,
         snapshot_signal,

@@ -40,6 +40,16 @@ pub struct Thread {
     pub regions: Cell<*mut Regions>,
     /// How many of them are not in the history yet.
     pub unwritten: Cell<u32>,
+    /// The stream seen last, by its number, at this epoch of the table of streams;
+    pub stream: Cell<(u64, u64)>,
+    /// its handle,
+    pub stream_handle: Cell<usize>,
+    /// context,
+    pub stream_context: Cell<u16>,
+    /// and device.
+    pub stream_device: Cell<i32>,
+    /// Nanoseconds that the arena's calls of the driver took, since the hook that reads it set it to 0.
+    pub driver_ns: Cell<u64>,
     /// Stack bounds and unwind state.
     pub unwinder: Unwinder,
 }

@@ -22,8 +22,8 @@ pub fn counts() -> (u64, u64, u64, u64) {
     (ALLOCS.load(Relaxed), ALLOC_NS.load(Relaxed), FREES.load(Relaxed), FREE_NS.load(Relaxed))
 }
 
-// What VRAMSCOPE_POISON fills freed blocks with: not-a-number to a float, -1 to an integer.
-const FREED: u8 = 0xff;
+/// What VRAMSCOPE_POISON fills freed blocks with: not-a-number to a float, -1 to an integer.
+pub const FREED: u8 = 0xff;
 /// And fresh ones.
 pub const FRESH: u8 = 0xcd;
 

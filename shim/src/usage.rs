@@ -10,7 +10,7 @@ use vramscope_core::pool::ContextId;
 
 use crate::ledger::Entry;
 use crate::pool::POOL;
-use crate::{context, sight};
+use crate::{arena, context, sight};
 
 /// Devices that are told apart; a process has seldom more.
 const DEVICES: usize = 64;
@@ -78,11 +78,11 @@ pub struct Usage {
 
 /// What is in use on a device.
 pub fn on(device: i32) -> Usage {
-    of(device).map(|d| told(d, context::of_device(device))).unwrap_or_default()
+    of(device).map(|d| told(d, device, context::of_device(device))).unwrap_or_default()
 }
 
-fn told(d: &Device, contexts: impl Iterator<Item = ContextId>) -> Usage {
-    let held = Held::of(d, contexts);
+fn told(d: &Device, device: i32, contexts: impl Iterator<Item = ContextId>) -> Usage {
+    let held = Held::of(d, device, contexts);
     let kind = |m: Memory| d.kinds[m as usize].load(Relaxed);
     Usage {
         allocated: held.allocated,
@@ -94,7 +94,7 @@ fn told(d: &Device, contexts: impl Iterator<Item = ContextId>) -> Usage {
         tensors: kind(Memory::Tensor),
         hoarded: d.hoarded.load(Relaxed),
         pinned: kind(Memory::Pinned),
-        allocations: OTHERS.load(Relaxed) + POOL.counters().requests,
+        allocations: OTHERS.load(Relaxed) + crate::pool::counters().requests,
         failures: d.failures.load(Relaxed),
     }
 }
@@ -109,8 +109,9 @@ struct Held {
 
 impl Held {
     #[inline]
-    fn of(d: &Device, contexts: impl Iterator<Item = ContextId>) -> Held {
-        let (mut active, mut inactive, mut direct) = (0, 0, 0);
+    fn of(d: &Device, device: i32, contexts: impl Iterator<Item = ContextId>) -> Held {
+        let (mut active, mut inactive) = arena::usage(device);
+        let mut direct = 0;
         for id in contexts {
             let u = POOL.usage(id);
             active += u.active;
@@ -124,7 +125,7 @@ impl Held {
 
 /// Bytes of a device that this process has taken.
 pub fn reserved(device: i32) -> u64 {
-    of(device).map_or(0, |d| Held::of(d, context::of_device(device)).reserved)
+    of(device).map_or(0, |d| Held::of(d, device, context::of_device(device)).reserved)
 }
 
 /// Allocations that are not in the pool's table.
@@ -137,7 +138,7 @@ static TENSORS_TOLD: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub fn note_in(device: i32, id: ContextId) {
     let Some(d) = of(device) else { return };
-    raise(d, &Held::of(d, std::iter::once(id)));
+    raise(d, &Held::of(d, device, std::iter::once(id)));
 }
 
 /// Bytes in somebody's use, of what the driver gave. Of what a library caches itself only PyTorch tells what is in use;
@@ -206,7 +207,7 @@ pub fn reset_peak(device: i32) {
         d.allocated_peak.store(0, Relaxed);
         d.reserved_peak.store(0, Relaxed);
         // What is in use now counts: it may go before the next allocation.
-        raise(d, &Held::of(d, context::of_device(device)));
+        raise(d, &Held::of(d, device, context::of_device(device)));
     }
 }
 
@@ -232,7 +233,7 @@ pub fn born(e: &Entry) {
             TENSORS_TOLD.store(true, Relaxed);
         }
         OTHERS.fetch_add(1, Relaxed);
-        raise(d, &Held::of(d, context::of_device(e.device)));
+        raise(d, &Held::of(d, e.device, context::of_device(e.device)));
     }
 }
 

@@ -81,6 +81,8 @@ struct Live {
 struct Segment {
     context: u16,
     bytes: u64,
+    /// Of stream-ordered memory: it outlives its context.
+    ordered: bool,
 }
 
 /// The state of memory as a history goes by.
@@ -237,7 +239,7 @@ impl State {
     fn segment_alloc(&mut self, e: &Event) {
         let bytes = e.bytes.max(e.block);
         self.segment_free(e.id);
-        self.segments.insert(e.id, Segment { context: e.context, bytes });
+        self.segments.insert(e.id, Segment { context: e.context, bytes, ordered: e.memory == Memory::Async });
         let rounding = self.rounding(bytes);
         let device = self.device(e.context);
         for t in [self.devices.entry(device).or_default(), &mut self.now] {
@@ -257,12 +259,12 @@ impl State {
         }
     }
 
-    /// A context ends, and what lived in it. Physical and imported memory is not a context's.
+    /// A context ends, and what lived in it. Stream-ordered memory is the device's, physical and imported memory nobody's.
     fn context_end(&mut self, context: u16) {
         let groups = &self.groups;
         let ended = |live: &Live| {
             let memory = groups[live.group as usize].memory;
-            live.context == context && !matches!(memory, Memory::Vmm | Memory::Imported)
+            live.context == context && !matches!(memory, Memory::Async | Memory::Vmm | Memory::Imported)
         };
         let ids: Vec<u64> = self.live.iter().filter(|(_, live)| ended(live)).map(|(id, _)| *id).collect();
         for id in ids {
@@ -271,7 +273,8 @@ impl State {
                 self.groups[live.group as usize].reset.add(live.bytes, live.requested);
             }
         }
-        let ids: Vec<u64> = self.segments.iter().filter(|(_, s)| s.context == context).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> =
+            self.segments.iter().filter(|(_, s)| s.context == context && !s.ordered).map(|(id, _)| *id).collect();
         for id in ids {
             self.segment_free(id);
         }

@@ -11,6 +11,17 @@ pub struct Level {
     pub peak: u64,
 }
 
+/// What of an arena is in use. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// What the program has, rounded to the arena's grain.
+    pub allocated: u64,
+    /// Freed, and waiting for other streams that use it.
+    pub waiting: u64,
+    /// Physical memory mapped.
+    pub reserved: u64,
+}
+
 /// What an arena holds and what it did. Sizes are bytes. Beside several streams the peaks of `allocated`, `requested`,
 /// `active` and `inactive` are true to 256 KiB a stream; with one they are exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -33,9 +33,9 @@ mod trim;
 
 pub use alloc::{Block, Failed, Reason};
 pub use backing::{Backing, StreamId};
-pub use counts::{Counts, Level};
+pub use counts::{Counts, Level, Usage};
 pub use free::{BadFree, Free};
-pub use options::Options;
+pub use options::{Options, PAGE};
 pub use order::Mark;
 pub use snapshot::{BlockState, BlockView, ChunkView, Snapshot};
 
@@ -112,6 +112,17 @@ impl<B: Backing> Arena<B> {
         c.allocs += allocs;
         c.frees += frees;
         c
+    }
+
+    /// What is in use now: a few loads. Beside several streams true to 256 KiB a stream.
+    #[inline]
+    pub fn usage(&self) -> Usage {
+        let allocated = (self.numbers.allocated.now() as i64).max(0) as u64;
+        Usage {
+            allocated,
+            waiting: self.numbers.waiting.load(Relaxed),
+            reserved: self.numbers.reserved.now().max(allocated),
+        }
     }
 
     /// Peaks start anew from what is now.

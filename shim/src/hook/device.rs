@@ -4,7 +4,7 @@ use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory, Source, TrimWhy};
 use vramscope_core::pool::{Begun, BlockInfo, Freed, How};
 
-use super::{Request, record_alloc, record_bad_free, record_failure, record_free, recorded_alloc, unfree};
+use super::{Request, record_alloc, record_bad_free, record_failure, record_free, recorded_alloc, served, unfree};
 use crate::call::Call;
 use crate::context::{self, Current};
 use crate::cuda::{self, DevicePtr, Result, SUCCESS, Size, Uint};
@@ -12,7 +12,7 @@ use crate::hooks::types;
 use crate::pool::{self, POOL};
 use crate::settings::{self, PoolMode};
 use crate::upstream::{self, FreeEvent, Up};
-use crate::{capture, driver, limit, recorder, room, state, sync, usage};
+use crate::{arena, capture, driver, limit, recorder, room, state, sync, usage};
 
 /// `cuMemAlloc`.
 pub unsafe fn alloc(real: types::cuMemAlloc_v2, from: usize, out: *mut DevicePtr, bytes: Size) -> Result {
@@ -124,6 +124,10 @@ pub unsafe fn free(real: types::cuMemFree_v2, from: usize, p: DevicePtr) -> Resu
     if p == 0 || !state::active() {
         // SAFETY: the program's argument.
         return unsafe { real(p) };
+    }
+    if let Some(arena) = arena::holding(p) {
+        let free = || served::free_plain(&Call::new(Api::CuMemFree, from), arena, p);
+        return state::guarded("cuMemFree", free).unwrap_or(SUCCESS);
     }
     match state::guarded("cuMemFree", || give_back(from, p)) {
         Some(Some(r)) => r,

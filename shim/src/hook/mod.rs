@@ -6,13 +6,16 @@ pub mod device;
 pub mod export;
 pub mod lookup;
 pub mod managed;
+pub mod memory_pool;
 pub mod ordered;
 pub mod pinned;
 pub mod retry;
+pub mod served;
 pub mod stream;
 pub mod tensor;
 pub mod truth;
 pub mod vmm;
+pub mod wait;
 
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory};

@@ -1,4 +1,5 @@
-//! Stream-ordered memory: recorded. A `_ptsz` entry's default stream is the thread's own.
+//! Stream-ordered memory: served by the arena with `VRAMSCOPE_POOL=on`, else recorded. A `_ptsz` entry's default stream is
+//! the thread's own.
 
 use std::cell::Cell;
 
@@ -7,7 +8,9 @@ use vramscope_core::event::Memory;
 use vramscope_core::pool::{Begun, ContextId, Fence, Segment, Upstream};
 
 use super::device::{self, free_event, recorded};
+use super::served::{self, Ask};
 use super::{Request, recorded_free};
+use crate::arena;
 use crate::call::Call;
 use crate::cuda::{self, DevicePtr, Ptr, Result, STREAM_PER_THREAD, SUCCESS, Size, Stream};
 use crate::hooks::{self, types};
@@ -15,110 +18,130 @@ use crate::pool::POOL;
 use crate::upstream::Up;
 use crate::{state, sync};
 
-fn note(stream: Stream) {
-    if stream == STREAM_PER_THREAD {
+fn note(stream: Stream, per_thread: bool) {
+    if per_thread || stream == STREAM_PER_THREAD {
         hooks::note_per_thread_streams();
     }
     sync::before_submission();
 }
 
-fn request(what: &'static str, api: Api, from: usize, bytes: Size, stream: Stream) -> Request {
-    Request { what, from, api, memory: Memory::Async, bytes: bytes as u64, stream: stream as u64 }
-}
-
-/// `cuMemAllocAsync`.
-pub unsafe fn alloc(
-    real: types::cuMemAllocAsync,
+/// A request of the program.
+struct Asked {
+    name: &'static str,
+    api: Api,
     from: usize,
     out: *mut DevicePtr,
     bytes: Size,
+    /// 0: the device's current one.
+    pool: usize,
     stream: Stream,
-) -> Result {
-    note(stream);
-    let request = request("cuMemAllocAsync", Api::CuMemAllocAsync, from, bytes, stream);
-    // SAFETY: the program's arguments.
-    unsafe { recorded(&request, out, || real(out, bytes, stream)) }
+    per_thread: bool,
 }
 
-/// `cuMemAllocAsync_ptsz`.
-pub unsafe fn alloc_ptsz(
-    real: types::cuMemAllocAsync_ptsz,
-    from: usize,
-    out: *mut DevicePtr,
-    bytes: Size,
-    stream: Stream,
-) -> Result {
-    hooks::note_per_thread_streams();
+/// # Safety
+/// The program's arguments, handed on.
+unsafe fn asked(a: &Asked, real: impl Fn() -> Result) -> Result {
+    note(a.stream, a.per_thread);
+    let request = Request {
+        what: a.name,
+        from: a.from,
+        api: a.api,
+        memory: Memory::Async,
+        bytes: a.bytes as u64,
+        stream: a.stream as u64,
+    };
+    if arena::is_on() && a.bytes != 0 && !a.out.is_null() && state::active() {
+        let ask = Ask { bytes: a.bytes as u64, pool: a.pool, stream: a.stream, per_thread: a.per_thread, arena: None };
+        let served = state::guarded(a.name, || served::alloc(&Call::new(a.api, a.from), &ask));
+        if let Some(Some(p)) = served {
+            // SAFETY: not null; the program's variable.
+            unsafe { *a.out = p };
+            return SUCCESS;
+        }
+    }
     // SAFETY: the program's arguments.
-    unsafe { alloc(real, from, out, bytes, stream) }
+    unsafe { recorded(&request, a.out, real) }
 }
 
-/// `cuMemAllocFromPoolAsync`.
-pub unsafe fn alloc_from_pool(
-    real: types::cuMemAllocFromPoolAsync,
-    from: usize,
-    out: *mut DevicePtr,
-    bytes: Size,
-    pool: Ptr,
-    stream: Stream,
-) -> Result {
-    note(stream);
-    let request = request("cuMemAllocFromPoolAsync", Api::CuMemAllocFromPoolAsync, from, bytes, stream);
-    // SAFETY: the program's arguments.
-    unsafe { recorded(&request, out, || real(out, bytes, pool, stream)) }
+macro_rules! allocs {
+    ($($(#[$doc:meta])* $name:ident = $api:ident $own:literal: $t:ident($($pool:ident)?);)*) => {
+        $($(#[$doc])*
+        pub unsafe fn $name(
+            real: types::$t,
+            from: usize,
+            out: *mut DevicePtr,
+            bytes: Size,
+            $($pool: Ptr,)?
+            stream: Stream,
+        ) -> Result {
+            let pool = 0 $(+ $pool as usize)?;
+            let name = stringify!($t);
+            let a = Asked { name, api: Api::$api, from, out, bytes, pool, stream, per_thread: $own };
+            // SAFETY: the program's arguments.
+            unsafe { asked(&a, || real(out, bytes, $($pool,)? stream)) }
+        })*
+    };
 }
 
-/// `cuMemAllocFromPoolAsync_ptsz`.
-pub unsafe fn alloc_from_pool_ptsz(
-    real: types::cuMemAllocFromPoolAsync_ptsz,
-    from: usize,
-    out: *mut DevicePtr,
-    bytes: Size,
-    pool: Ptr,
-    stream: Stream,
-) -> Result {
-    hooks::note_per_thread_streams();
-    // SAFETY: the program's arguments.
-    unsafe { alloc_from_pool(real, from, out, bytes, pool, stream) }
+allocs! {
+    /// `cuMemAllocAsync`.
+    alloc = CuMemAllocAsync false: cuMemAllocAsync();
+    /// `cuMemAllocAsync_ptsz`.
+    alloc_ptsz = CuMemAllocAsync true: cuMemAllocAsync_ptsz();
+    /// `cuMemAllocFromPoolAsync`.
+    alloc_from_pool = CuMemAllocFromPoolAsync false: cuMemAllocFromPoolAsync(pool);
+    /// `cuMemAllocFromPoolAsync_ptsz`.
+    alloc_from_pool_ptsz = CuMemAllocFromPoolAsync true: cuMemAllocFromPoolAsync_ptsz(pool);
 }
 
 /// `cuMemFreeAsync`.
 pub unsafe fn free(real: types::cuMemFreeAsync, from: usize, p: DevicePtr, stream: Stream) -> Result {
-    note(stream);
-    if p != 0 && state::active() {
-        let plain = state::guarded("cuMemFreeAsync", || free_plain(real, from, p, stream));
-        if let Some(Some(r)) = plain {
-            return r;
-        }
-    }
-    // SAFETY: the program's arguments.
-    recorded_free("cuMemFreeAsync", from, Api::CuMemFreeAsync, p, stream as u64, || unsafe { real(p, stream) })
+    give_back(from, p, stream, false, || {
+        // SAFETY: the program's arguments.
+        unsafe { real(p, stream) }
+    })
 }
 
 /// `cuMemFreeAsync_ptsz`.
 pub unsafe fn free_ptsz(real: types::cuMemFreeAsync_ptsz, from: usize, p: DevicePtr, stream: Stream) -> Result {
-    hooks::note_per_thread_streams();
-    // SAFETY: the program's arguments.
-    unsafe { free(real, from, p, stream) }
+    give_back(from, p, stream, true, || {
+        // SAFETY: the program's arguments.
+        unsafe { real(p, stream) }
+    })
+}
+
+fn give_back(from: usize, p: DevicePtr, stream: Stream, per_thread: bool, real: impl Fn() -> Result) -> Result {
+    note(stream, per_thread);
+    let stream_number = stream as u64;
+    if let Some(arena) = arena::holding(p).filter(|_| !state::forked()) {
+        let free = || served::free(&Call::new(Api::CuMemFreeAsync, from), arena, p, stream, per_thread);
+        // A fault of ours: the block is never used again.
+        return state::guarded("cuMemFreeAsync", free).unwrap_or(SUCCESS);
+    }
+    if p != 0 && state::active() {
+        let plain = state::guarded("cuMemFreeAsync", || free_plain(&real, from, p));
+        if let Some(Some(r)) = plain {
+            return r;
+        }
+    }
+    recorded_free("cuMemFreeAsync", from, Api::CuMemFreeAsync, p, stream_number, real)
 }
 
 /// Plain memory given to the stream-ordered free: whatever the driver says to that; if it takes it, the block is gone.
-struct AsyncFree<'a> {
+struct AsyncFree<'a, F> {
     up: Up<'a>,
-    real: types::cuMemFreeAsync,
-    stream: Stream,
+    real: F,
     result: Cell<Result>,
 }
 
-impl Upstream for AsyncFree<'_> {
+impl<F: Fn() -> Result> Upstream for AsyncFree<'_, F> {
     type Error = Result;
     fn alloc(&self, c: ContextId, bytes: u64, segment: u64) -> std::result::Result<u64, Result> {
         self.up.alloc(c, bytes, segment)
     }
     fn free(&self, s: &Segment) -> std::result::Result<(), Result> {
         self.up.released(s);
-        // SAFETY: the program's arguments.
-        let r = unsafe { (self.real)(s.address, self.stream) };
+        let r = (self.real)();
         self.result.set(r);
         if r == SUCCESS {
             return Ok(());
@@ -137,14 +160,14 @@ impl Upstream for AsyncFree<'_> {
     }
 }
 
-fn free_plain(real: types::cuMemFreeAsync, from: usize, p: DevicePtr, stream: Stream) -> Option<Result> {
+fn free_plain(real: impl Fn() -> Result, from: usize, p: DevicePtr) -> Option<Result> {
     let call = Call::new(Api::CuMemFreeAsync, from);
     POOL.find_active(p)?;
     POOL.export(p);
     match POOL.begin_free(p) {
         Begun::Begun(f) => {
             let up = Up::freeing(&call, free_event(&call, f.info()));
-            let up = AsyncFree { up, real, stream, result: Cell::new(SUCCESS) };
+            let up = AsyncFree { up, real, result: Cell::new(SUCCESS) };
             let freed = f.finish(&up);
             Some(device::settle(freed, p, &call))
         }

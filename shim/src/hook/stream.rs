@@ -5,7 +5,7 @@ use crate::capture;
 use crate::context;
 use crate::cuda::{Ptr, Result, STREAM_PER_THREAD, SUCCESS, Size, Stream, Uint};
 use crate::hooks::{self, types};
-use crate::{pool, sight, state, sync};
+use crate::{arena, pool, sight, state, sync};
 
 /// A stream was created in the current context.
 fn created(r: Result) -> Result {
@@ -57,6 +57,9 @@ pub unsafe fn create_green(
 
 /// `cuStreamDestroy`.
 pub unsafe fn destroy(real: types::cuStreamDestroy_v2, _: usize, stream: Stream) -> Result {
+    if arena::any() && state::started() && !state::exiting() {
+        state::guarded("cuStreamDestroy", || arena::stream_ends(stream));
+    }
     // SAFETY: the program's argument.
     let r = unsafe { real(stream) };
     if r == SUCCESS && capture::any() {

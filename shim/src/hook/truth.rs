@@ -2,12 +2,14 @@
 
 use crate::context;
 use crate::cuda::{
-    DevicePtr, ERROR_INVALID_VALUE, POINTER_ATTRIBUTE_BUFFER_ID, POINTER_ATTRIBUTE_P2P_TOKENS,
-    POINTER_ATTRIBUTE_RANGE_SIZE, Ptr, Result, SUCCESS, Size, Uint,
+    DevicePtr, ERROR_INVALID_VALUE, POINTER_ATTRIBUTE_BUFFER_ID, POINTER_ATTRIBUTE_MEMPOOL,
+    POINTER_ATTRIBUTE_P2P_TOKENS, POINTER_ATTRIBUTE_RANGE_SIZE, POINTER_ATTRIBUTE_RANGE_START, Ptr, Result, SUCCESS,
+    Size, Uint,
 };
 use crate::hooks::types;
 use crate::pool::{self, POOL};
-use crate::{driver, limit, recorder, state};
+use crate::{arena, driver, limit, recorder, state};
+use vramscope_core::arena::Block;
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::pool::{BlockInfo, State};
 
@@ -55,11 +57,19 @@ enum Around {
     Native,
     /// In this block.
     Block(BlockInfo),
+    /// In this block of an arena.
+    Ordered(Block),
     /// In memory that the program has freed, or past the end of what it asked for.
     Nothing,
 }
 
 fn around(p: DevicePtr) -> Around {
+    if let Some(arena) = arena::holding(p) {
+        return match arena.find(p) {
+            Some(b) if p < b.address + b.requested => Around::Ordered(b),
+            _ => Around::Nothing,
+        };
+    }
     let Some((base, _)) = driver::address_range(p) else { return Around::Native };
     let Some(b) = POOL.block_of(base) else { return Around::Native };
     if b.state == State::Inactive || p >= b.address + b.requested {
@@ -97,6 +107,19 @@ pub unsafe fn address_range(
             }
             r
         }
+        Around::Ordered(b) => {
+            // SAFETY: as above.
+            let r = unsafe { real(base, bytes, p) };
+            if r == SUCCESS && !base.is_null() {
+                // SAFETY: not null.
+                unsafe { *base = b.address };
+            }
+            if r == SUCCESS && !bytes.is_null() {
+                // SAFETY: not null.
+                unsafe { *bytes = b.requested as usize };
+            }
+            r
+        }
     }
 }
 
@@ -124,6 +147,26 @@ unsafe fn correct(attribute: i32, data: Ptr, b: &BlockInfo) {
         POINTER_ATTRIBUTE_P2P_TOKENS => leave_pool(b),
         _ => {}
     }
+}
+
+/// # Safety
+/// What the driver just wrote for this attribute, or null.
+unsafe fn correct_ordered(attribute: i32, data: Ptr, b: &Block) {
+    if data.is_null() {
+        return;
+    }
+    let value = match attribute {
+        POINTER_ATTRIBUTE_RANGE_START => b.address,
+        POINTER_ATTRIBUTE_RANGE_SIZE => b.requested,
+        POINTER_ATTRIBUTE_BUFFER_ID => b.id | 1 << 63,
+        POINTER_ATTRIBUTE_MEMPOOL => match arena::pool_of(b.address) {
+            Some(pool) => pool as u64,
+            None => return,
+        },
+        _ => return,
+    };
+    // SAFETY: these attributes are 8-byte numbers or pointers.
+    unsafe { *data.cast::<u64>() = value };
 }
 
 /// The block leaves the pool for good.
@@ -158,6 +201,15 @@ pub unsafe fn attribute(
             }
             r
         }
+        Around::Ordered(b) => {
+            // SAFETY: as above.
+            let r = unsafe { real(data, attribute, p) };
+            if r == SUCCESS {
+                // SAFETY: as above.
+                unsafe { correct_ordered(attribute, data, &b) };
+            }
+            r
+        }
     }
 }
 
@@ -182,6 +234,17 @@ pub unsafe fn attributes(
                 for i in 0..count as usize {
                     // SAFETY: two arrays of `count` elements, as the driver just used them.
                     unsafe { correct(*names.add(i), *data.add(i), &b) };
+                }
+            }
+            r
+        }
+        Around::Ordered(b) => {
+            // SAFETY: as above.
+            let r = unsafe { real(count, names, data, p) };
+            if r == SUCCESS && !names.is_null() && !data.is_null() {
+                for i in 0..count as usize {
+                    // SAFETY: as above.
+                    unsafe { correct_ordered(*names.add(i), *data.add(i), &b) };
                 }
             }
             r

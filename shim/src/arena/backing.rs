@@ -1,0 +1,155 @@
+//! The driver, as the arena sees it.
+
+use std::sync::atomic::Ordering::*;
+
+use once_cell::sync::OnceCell;
+
+use vramscope_core::arena::{Backing, PAGE, StreamId};
+use vramscope_core::event::{Event as Record, EventKind, FreeHow, Memory};
+
+use super::events::{self, Event};
+use super::{Arena, access, ranges, streams};
+use crate::cuda::{self, Result, STREAM_PER_THREAD, SUCCESS};
+use crate::{capture, context, driver, limit, recorder, state, thread};
+
+/// One device.
+pub struct Gpu {
+    device: i32,
+    /// The arena that asks.
+    arena: OnceCell<&'static Arena>,
+}
+
+impl Gpu {
+    /// A device.
+    pub fn new(device: i32) -> Gpu {
+        Gpu { device, arena: OnceCell::new() }
+    }
+
+    /// The arena that asks, before its first request.
+    pub fn serves(&self, arena: &'static Arena) {
+        let _ = self.arena.set(arena);
+    }
+
+    /// Its ordinal.
+    pub fn device(&self) -> i32 {
+        self.device
+    }
+
+    /// Number of a context of the device, for the history.
+    fn number(&self) -> u16 {
+        context::of_device(self.device).next().map_or(0, |id| context::slot(id).number())
+    }
+}
+
+impl Backing for Gpu {
+    type Error = Result;
+    /// Number of the segment in the history.
+    type Chunk = u64;
+    type Event = Event;
+
+    fn reserve(&self, bytes: u64) -> std::result::Result<u64, Result> {
+        let arena = self.arena.get().ok_or(cuda::ERROR_NOT_SUPPORTED)?;
+        let base = driver::reserve_addresses(bytes, PAGE)?;
+        if !ranges::add(base, bytes, arena) {
+            driver::free_addresses(base, bytes);
+            return Err(cuda::ERROR_OUT_OF_MEMORY);
+        }
+        Ok(base)
+    }
+
+    fn unreserve(&self, address: u64, bytes: u64) {
+        driver::free_addresses(address, bytes);
+    }
+
+    fn map(&self, address: u64, bytes: u64) -> std::result::Result<u64, Result> {
+        if limit::refuses(self.device, bytes) {
+            return Err(cuda::ERROR_OUT_OF_MEMORY);
+        }
+        let allowed = access::of(self.device);
+        let (mapped, ns) = driver::timed(|| driver::relaxed(|| driver::map(self.device, address, bytes, &allowed)));
+        let t = thread::current();
+        t.driver_ns.set(t.driver_ns.get() + ns.max(1));
+        mapped?;
+        let id = recorder::new_id();
+        recorder::event(&Record {
+            kind: EventKind::SegmentAlloc,
+            id,
+            address,
+            bytes,
+            memory: Memory::Async,
+            context: self.number(),
+            extra: [0, 0, ns],
+            ..Record::default()
+        });
+        // A peer that was let in meanwhile, and did not see this mapping.
+        let now = access::of(self.device);
+        if now != allowed {
+            driver::set_access(address, bytes, &now);
+        }
+        if let Some(id) = context::of_device(self.device).next() {
+            context::slot(id).taken.fetch_add(bytes, Relaxed);
+        }
+        Ok(id)
+    }
+
+    fn unmap(&self, address: u64, bytes: u64, segment: u64) -> std::result::Result<(), Result> {
+        if state::exiting() {
+            return Err(cuda::ERROR_NOT_SUPPORTED);
+        }
+        recorder::event(&Record {
+            kind: EventKind::SegmentFree,
+            memory: Memory::Async,
+            id: segment,
+            context: self.number(),
+            ..Record::default()
+        });
+        let r = driver::relaxed(|| driver::unmap(address, bytes));
+        if r != SUCCESS {
+            let code = r as u16;
+            recorder::event(&Record { kind: EventKind::FreeFailed, id: segment, code, ..Record::default() });
+            return Err(r);
+        }
+        Ok(())
+    }
+
+    fn record(&self, stream: StreamId) -> Option<Event> {
+        let known = streams::get(stream.0)?;
+        // An event in a stream that captures would be part of the capture.
+        let _gate = capture::gate()?;
+        let _using = events::using(known.named.context, known.generation)?;
+        let handle = context::slot(known.named.context).handle();
+        let event = events::take(known.named.context)?;
+        // Another thread's own default stream has no name here: the whole context then.
+        let ok = if known.named.handle == STREAM_PER_THREAD && known.thread != streams::me() {
+            driver::record(handle, event.handle) == SUCCESS
+        } else {
+            driver::record_in(handle, known.named.handle, event.handle)
+        };
+        if ok {
+            return Some(event);
+        }
+        drop(_using);
+        event.put();
+        None
+    }
+
+    fn wait(&self, stream: StreamId, event: &Event) -> bool {
+        let Some(known) = streams::get(stream.0) else { return false };
+        let Some(_gate) = capture::gate() else { return false };
+        let Some(_using) = events::using(known.named.context, known.generation) else { return false };
+        let handle = context::slot(known.named.context).handle();
+        // An event whose context has ended stands for work that is done.
+        event.with(|e| driver::wait_in(handle, known.named.handle, e)).unwrap_or_else(|| event.is_over())
+    }
+
+    fn is_done(&self, event: &Event) -> bool {
+        event.is_done()
+    }
+
+    fn release(&self, event: Event) {
+        event.put();
+    }
+}
+
+/// How the free of a block is told: it stays with the arena, and nobody waits.
+pub const KEPT: FreeHow = FreeHow::Cached;

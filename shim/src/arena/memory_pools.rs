@@ -1,0 +1,256 @@
+//! CUDA's memory pools, as far as the arena stands for them: a device's default pool, and pools of the program that no
+//! other process can see. What is asked about them is answered for the arena and the driver's own memory together.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Mutex, MutexGuard};
+
+use super::{access, of};
+use crate::cuda::{self, Access, MEM_ALLOCATION_TYPE_PINNED, MEM_LOCATION_TYPE_DEVICE, PoolProps, Result, SUCCESS};
+use crate::driver;
+
+use crate::cuda::{
+    POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_RESERVED_HIGH, POOL_USED_CURRENT, POOL_USED_HIGH,
+};
+
+/// A memory pool.
+#[derive(Clone, Debug, Default)]
+struct MemoryPool {
+    device: i32,
+    /// The device's default one: what is not another one's is its.
+    default: bool,
+    /// Its release threshold, if the program set it.
+    threshold: Option<u64>,
+    /// Bytes in use of a pool of the program's, and at most.
+    used: u64,
+    high: u64,
+}
+
+#[derive(Default)]
+struct Table {
+    pools: BTreeMap<usize, MemoryPool>,
+    /// Blocks of the program's own pools.
+    owners: BTreeMap<u64, usize>,
+    /// The pool that a device's requests come from.
+    current: BTreeMap<i32, usize>,
+}
+
+/// Devices whose current pool is their default one: the usual case, looked at without the lock.
+static USUAL: AtomicU64 = AtomicU64::new(0);
+/// Blocks of the program's own pools.
+static OWNED: AtomicUsize = AtomicUsize::new(0);
+
+fn bit(device: i32) -> u64 {
+    1u64.checked_shl(device as u32).unwrap_or(0)
+}
+
+static TABLE: Mutex<Table> =
+    Mutex::new(Table { pools: BTreeMap::new(), owners: BTreeMap::new(), current: BTreeMap::new() });
+
+fn table() -> MutexGuard<'static, Table> {
+    TABLE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Table {
+    /// A device's pools become known.
+    fn meet(&mut self, device: i32) -> Option<usize> {
+        if let Some(current) = self.current.get(&device) {
+            return Some(*current);
+        }
+        let (default, current) = driver::memory_pools(device)?;
+        self.pools.entry(default).or_insert(MemoryPool { device, default: true, ..MemoryPool::default() });
+        self.current.insert(device, current);
+        if default == current {
+            USUAL.fetch_or(bit(device), Release);
+        }
+        Some(current)
+    }
+
+    /// Makes a handle known that may be some device's default pool.
+    fn look_for(&mut self, pool: usize) {
+        if !self.pools.contains_key(&pool) {
+            let _ = (0..64).try_for_each(|device| self.meet(device).map(drop));
+        }
+    }
+}
+
+/// Who serves a request from a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serves {
+    /// The arena; a pool of the program's own keeps a count.
+    Arena(usize),
+    /// The driver.
+    Driver,
+}
+
+/// Who serves a device's request from this pool; 0: from the one that is set.
+#[inline]
+pub fn serves(device: i32, pool: usize) -> Serves {
+    if pool == 0 && USUAL.load(Acquire) & bit(device) != 0 { Serves::Arena(0) } else { serves_slowly(device, pool) }
+}
+
+#[cold]
+fn serves_slowly(device: i32, pool: usize) -> Serves {
+    let mut t = table();
+    let Some(current) = t.meet(device) else { return Serves::Driver };
+    let pool = if pool == 0 { current } else { pool };
+    match t.pools.get(&pool) {
+        Some(p) if p.device == device => Serves::Arena(if p.default { 0 } else { pool }),
+        _ => Serves::Driver,
+    }
+}
+
+/// Another pool was set as a device's current one.
+pub fn forget_current() {
+    let mut t = table();
+    USUAL.store(0, Release);
+    t.current.clear();
+}
+
+/// A pool was made. It is ours if nobody else can see it and it is a device's.
+pub fn created(pool: usize, props: &PoolProps) {
+    let ours = props.kind == MEM_ALLOCATION_TYPE_PINNED
+        && props.handle_types == 0
+        && props.location_type == MEM_LOCATION_TYPE_DEVICE;
+    if ours {
+        table().pools.insert(pool, MemoryPool { device: props.location_id, ..MemoryPool::default() });
+    }
+}
+
+/// A pool is gone; what was taken from it stays until it is freed.
+pub fn destroyed(pool: usize) {
+    let mut t = table();
+    t.pools.retain(|handle, p| *handle != pool || p.default);
+    // The device's default one is its current one again, if this was.
+    t.current.retain(|_, current| *current != pool);
+}
+
+/// A block was taken for a pool of the program's own.
+pub fn note_alloc(pool: usize, address: u64, bytes: u64) {
+    let mut t = table();
+    if let Some(p) = t.pools.get_mut(&pool) {
+        p.used += bytes;
+        p.high = p.high.max(p.used);
+        t.owners.insert(address, pool);
+        OWNED.store(t.owners.len(), Release);
+    }
+}
+
+/// A block was given back.
+pub fn note_free(address: u64, bytes: u64) {
+    if OWNED.load(Acquire) == 0 {
+        return;
+    }
+    let mut t = table();
+    let owner = t.owners.remove(&address);
+    OWNED.store(t.owners.len(), Release);
+    if let Some(pool) = owner
+        && let Some(p) = t.pools.get_mut(&pool)
+    {
+        p.used = p.used.saturating_sub(bytes);
+    }
+}
+
+/// The memory pool that a live block is said to be of.
+pub fn pool_of(address: u64) -> Option<usize> {
+    let device = super::holding(address)?.backing().device();
+    let t = table();
+    let default = || t.pools.iter().find(|(_, p)| p.default && p.device == device).map(|(handle, _)| *handle);
+    t.owners.get(&address).copied().or_else(default)
+}
+
+/// Bytes that are kept over a wait because the program said so.
+pub fn kept(device: i32) -> u64 {
+    let t = table();
+    t.pools.values().filter(|p| p.device == device).filter_map(|p| p.threshold).max().unwrap_or(0)
+}
+
+/// The answer to a question about a pool.
+pub enum Attribute {
+    /// What the arena adds to the driver's own.
+    Add(u64),
+    /// Whatever the driver says.
+    Driver,
+}
+
+/// What the arena has to say to a question about a pool.
+pub fn attribute(pool: usize, attribute: i32) -> Attribute {
+    let mut t = table();
+    t.look_for(pool);
+    let Some(p) = t.pools.get(&pool) else { return Attribute::Driver };
+    let others = || t.pools.values().filter(|o| o.device == p.device && !o.default).map(|o| o.used).sum::<u64>();
+    if !p.default {
+        return match attribute {
+            POOL_USED_CURRENT | POOL_RESERVED_CURRENT => Attribute::Add(p.used),
+            POOL_USED_HIGH | POOL_RESERVED_HIGH => Attribute::Add(p.high),
+            _ => Attribute::Driver,
+        };
+    }
+    let (device, others) = (p.device, others());
+    drop(t);
+    let Some(arena) = of(device) else { return Attribute::Driver };
+    let c = arena.counts();
+    Attribute::Add(match attribute {
+        POOL_USED_CURRENT => c.allocated.now.saturating_sub(others),
+        POOL_USED_HIGH => c.allocated.peak.saturating_sub(others),
+        POOL_RESERVED_CURRENT => c.reserved.now.saturating_sub(others),
+        POOL_RESERVED_HIGH => c.reserved.peak.saturating_sub(others),
+        _ => return Attribute::Driver,
+    })
+}
+
+/// Whether an attribute is one that the arena answers for.
+pub fn is_told(attribute: i32) -> bool {
+    (POOL_RELEASE_THRESHOLD..=POOL_USED_HIGH).contains(&attribute)
+}
+
+/// The program set an attribute, and the driver took it.
+pub fn set_attribute(pool: usize, attribute: i32, value: u64) {
+    let mut t = table();
+    t.look_for(pool);
+    let Some(p) = t.pools.get_mut(&pool) else { return };
+    match attribute {
+        POOL_RELEASE_THRESHOLD => p.threshold = Some(value),
+        POOL_RESERVED_HIGH | POOL_USED_HIGH if p.default => {
+            let device = p.device;
+            drop(t);
+            if let Some(a) = of(device) {
+                a.reset_peaks();
+            }
+        }
+        POOL_RESERVED_HIGH | POOL_USED_HIGH => p.high = p.used,
+        _ => {}
+    }
+}
+
+/// The program gives a pool's unused memory back, but for so much.
+pub fn trim_to(pool: usize, keep: u64) {
+    let device = {
+        let mut t = table();
+        t.look_for(pool);
+        let Some(p) = t.pools.get(&pool) else { return };
+        p.device
+    };
+    if let Some(arena) = of(device) {
+        super::trim(arena, keep, vramscope_core::event::TrimWhy::Asked);
+    }
+}
+
+/// Peers were let at a pool. (Nobody is shut out again; the driver answers what a peer was told.)
+pub fn set_access(pool: usize, list: &[Access]) -> Result {
+    for a in list.iter().filter(|a| a.location_type == MEM_LOCATION_TYPE_DEVICE) {
+        let device = {
+            let mut t = table();
+            t.look_for(pool);
+            let Some(p) = t.pools.get(&pool) else { return SUCCESS };
+            p.device
+        };
+        if a.flags == cuda::ACCESS_READ_WRITE {
+            match access::allow(device, a.location_id) {
+                SUCCESS => {}
+                r => return r,
+            }
+        }
+    }
+    SUCCESS
+}

@@ -1,0 +1,217 @@
+//! Stream-ordered memory of our own: an arena a device (`vramscope_core::arena`), over the driver's virtual memory.
+//!
+//! One a device and not one a context: the driver's stream-ordered memory belongs to the device's memory pool, and lives on
+//! when a context ends. Virtual memory is the process's, and every context of a device may use it. PyTorch's private pools
+//! (its pluggable interface, under CUDA graphs) are arenas of their own, so that nobody else is given what a graph will
+//! write at its next launch.
+
+mod access;
+mod backing;
+mod events;
+mod memory_pools;
+mod private;
+mod ranges;
+mod streams;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+
+use vramscope_core::arena::{self, Options, StreamId};
+use vramscope_core::event::TrimWhy;
+use vramscope_core::pool::{ContextId, Trimmed};
+
+pub use backing::{Gpu, KEPT};
+pub use memory_pools::{Attribute, Serves, attribute, created, destroyed, is_told, serves, set_access, set_attribute};
+pub use memory_pools::{forget_current, note_alloc, note_free, pool_of, trim_to};
+pub use private::{begin as begin_private, end as end_private, of as private_of, release as release_private};
+pub use streams::{Named, named};
+
+use crate::settings::{self, PoolMode};
+use crate::{capture, context, driver, pool, state};
+
+/// An arena over a device.
+pub type Arena = arena::Arena<Gpu>;
+
+/// Devices that have one; a process has seldom more.
+const DEVICES: usize = 64;
+static ARENAS: [AtomicPtr<Arena>; DEVICES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES];
+/// Requests that needed memory from the driver.
+static MISSES: AtomicU64 = AtomicU64::new(0);
+
+/// Whether requests of `cudaMallocAsync` are ours.
+pub fn is_on() -> bool {
+    settings::get().pool == PoolMode::On
+}
+
+/// The arena of a device, if it has one already.
+#[inline]
+pub fn of(device: i32) -> Option<&'static Arena> {
+    let p = ARENAS.get(usize::try_from(device).ok()?)?.load(Acquire);
+    // SAFETY: an arena that was made below is never taken away.
+    unsafe { p.as_ref() }
+}
+
+/// The arena of a device, made at its first request. `None`: the driver lacks what it needs.
+pub fn made(device: i32) -> Option<&'static Arena> {
+    of(device).or_else(|| make(device))
+}
+
+#[cold]
+fn make(device: i32) -> Option<&'static Arena> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _turn = MAKING.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(arena) = of(device) {
+        return Some(arena);
+    }
+    let place = ARENAS.get(usize::try_from(device).ok()?)?;
+    let new = new(device)?;
+    place.store(std::ptr::from_ref(new).cast_mut(), Release);
+    Some(new)
+}
+
+/// One more arena of a device. It stays: blocks of it may be live as long as the process.
+fn new(device: i32) -> Option<&'static Arena> {
+    let total = driver::total_memory(device);
+    if total == 0 || driver::granularity(device) != Some(arena::PAGE) {
+        return None;
+    }
+    let s = settings::get();
+    let mut options = Options::default();
+    options.reserve = total.saturating_mul(2);
+    // The share that VRAMSCOPE_GC_THRESHOLD speaks of is one of the device.
+    options.limit = total;
+    options.max_split = s.max_split_size;
+    options.gc_threshold = (s.gc_threshold * 1000.0) as u32;
+    let arena: &'static Arena = Box::leak(Box::new(Arena::new(Gpu::new(device), options)));
+    arena.backing().serves(arena);
+    Some(arena)
+}
+
+/// Whether there is any.
+#[inline]
+pub fn any() -> bool {
+    ranges::any()
+}
+
+/// All arenas.
+pub fn all() -> impl Iterator<Item = &'static Arena> {
+    (0..DEVICES as i32).filter_map(of).chain(private::all())
+}
+
+/// The arenas of a device.
+pub fn of_device(device: i32) -> impl Iterator<Item = &'static Arena> {
+    of(device).into_iter().chain(private::all().filter(move |a| a.backing().device() == device))
+}
+
+/// The arena that an address lies in.
+#[inline]
+pub fn holding(p: u64) -> Option<&'static Arena> {
+    ranges::find(p)
+}
+
+/// Bytes of a device's arenas: in use, and kept.
+#[inline]
+pub fn usage(device: i32) -> (u64, u64) {
+    let (mut active, mut reserved) = (0, 0);
+    for a in of(device).into_iter().chain(private::some(device)) {
+        let u = a.usage();
+        active += u.allocated;
+        reserved += u.reserved;
+    }
+    (active, reserved.saturating_sub(active))
+}
+
+/// A request needed memory from the driver.
+pub fn count_miss() {
+    MISSES.fetch_add(1, Relaxed);
+}
+
+/// How many did.
+pub fn misses() -> u64 {
+    MISSES.load(Relaxed)
+}
+
+/// Gives back what no work touches, above so many bytes.
+pub fn trim(arena: &Arena, keep: u64, why: TrimWhy) -> u64 {
+    let before = arena.counts().trims;
+    let bytes = driver::relaxed(|| arena.trim(keep));
+    let blocks = arena.counts().trims.saturating_sub(before);
+    pool::record_trim(&Trimmed { blocks: if bytes == 0 { 0 } else { blocks.max(1) }, bytes, failed: 0 }, why);
+    bytes
+}
+
+/// Gives back everything that no work touches.
+pub fn trim_all(why: TrimWhy) -> u64 {
+    all().map(|a| trim(a, 0, why)).sum()
+}
+
+/// Waits for the device's work, so that all of its free memory is free for anybody. `false`: it can't be done now.
+pub fn settle(device: i32) -> bool {
+    if capture::any() {
+        return false;
+    }
+    let marks: Vec<_> = of_device(device).map(|a| (a, a.mark())).collect();
+    let done = driver::relaxed(|| {
+        context::of_device(device).all(|id| driver::synchronize(context::slot(id).handle()) == crate::cuda::SUCCESS)
+    });
+    if done {
+        marks.into_iter().for_each(|(a, mark)| a.all_synced(mark));
+    }
+    done
+}
+
+/// A wait of the program's for a whole context or one stream: what it was for is free now. Memory above the cap goes back, as
+/// the driver's own pool gives back what is above its release threshold.
+pub fn synced(device: i32, call: impl FnOnce() -> crate::cuda::Result, stream: Option<u64>) -> crate::cuda::Result {
+    let marks: Vec<_> = of_device(device).map(|a| (a, a.mark())).collect();
+    let result = call();
+    if result != crate::cuda::SUCCESS || state::exiting() {
+        return result;
+    }
+    for (arena, mark) in marks {
+        match stream {
+            Some(id) => arena.stream_synced(StreamId(id), mark),
+            // Other contexts of the device were not waited for.
+            None if context::of_device(device).nth(1).is_none() => arena.all_synced(mark),
+            None => {}
+        }
+        let u = arena.usage();
+        let keep = memory_pools::kept(device).max(u.allocated.saturating_add(max_cached(device)));
+        if u.reserved > keep {
+            trim(arena, keep, TrimWhy::MaxCached);
+        }
+    }
+    result
+}
+
+fn max_cached(device: i32) -> u64 {
+    settings::get().max_cached.of(driver::total_memory(device))
+}
+
+/// A stream is about to be destroyed.
+pub fn stream_ends(stream: usize) {
+    let Some(id) = driver::stream_id(stream, false).filter(|id| streams::has(*id)) else { return };
+    driver::relaxed(|| all().for_each(|a| a.stream_ends(StreamId(id))));
+    streams::forget(id);
+}
+
+/// A context is being ended: from here on nothing is asked about its streams and events.
+pub fn context_ending(id: ContextId) {
+    events::stop(id);
+}
+
+/// It was not ended.
+pub fn context_stays(id: ContextId) {
+    events::resume(id);
+}
+
+/// It was ended, and its work with it.
+pub fn context_ended(id: ContextId) {
+    events::ended(id);
+    for stream in streams::forget_context(id) {
+        for a in all() {
+            a.stream_ends(StreamId(stream));
+            a.stream_synced(StreamId(stream), a.mark());
+        }
+    }
+}

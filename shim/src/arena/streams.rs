@@ -1,0 +1,124 @@
+//! Streams by their numbers: how to record an event in one, and which context and device it is of.
+
+use std::collections::BTreeMap;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+use vramscope_core::pool::ContextId;
+
+use crate::cuda::{STREAM_LEGACY, STREAM_PER_THREAD, Stream};
+use crate::{context, driver, thread};
+
+/// A stream as a call of the program names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    /// The driver's number of it.
+    pub id: u64,
+    /// Its handle, for calls of this thread with its context current.
+    pub handle: Stream,
+    /// Its context.
+    pub context: ContextId,
+    /// Ordinal of its device.
+    pub device: i32,
+}
+
+/// A stream that memory was asked for, or freed in.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// How a call names it. A default stream's handle means something in calls of its context only,
+    pub named: Named,
+    /// a thread's own default stream's only in calls of that thread; 0: not one.
+    pub thread: u64,
+    /// Its context's generation: the slot may be another's later.
+    pub generation: u64,
+}
+
+static ALL: RwLock<BTreeMap<u64, Known>> = RwLock::new(BTreeMap::new());
+/// Changes when a stream goes: what threads remember is looked up again.
+static EPOCH: AtomicU64 = AtomicU64::new(1);
+
+/// The stream that a call of the program names; `None`: the driver can't tell, or its context is none that we serve.
+#[inline]
+pub fn named(stream: Stream, per_thread: bool) -> Option<Named> {
+    let id = driver::stream_id(stream, per_thread)?;
+    let t = thread::current();
+    let epoch = EPOCH.load(Acquire);
+    if t.stream.get() == (id, epoch) {
+        return Some(Named {
+            id,
+            handle: t.stream_handle.get(),
+            context: ContextId(t.stream_context.get()),
+            device: t.stream_device.get(),
+        });
+    }
+    named_slowly(id, stream, per_thread, epoch)
+}
+
+#[cold]
+fn named_slowly(id: u64, stream: Stream, per_thread: bool, epoch: u64) -> Option<Named> {
+    let k = match get(id) {
+        Some(k) => k.named,
+        None => met(id, stream, per_thread)?.named,
+    };
+    let t = thread::current();
+    t.stream.set((id, epoch));
+    t.stream_handle.set(k.handle);
+    t.stream_context.set(k.context.0);
+    t.stream_device.set(k.device);
+    Some(k)
+}
+
+/// First sight of a stream.
+fn met(id: u64, stream: Stream, per_thread: bool) -> Option<Known> {
+    let handle = match stream {
+        0 if per_thread => STREAM_PER_THREAD,
+        0 => STREAM_LEGACY,
+        s => s,
+    };
+    let owner = driver::stream_context(stream, per_thread)?;
+    let current = driver::in_context(owner, context::current)?;
+    let own = handle == STREAM_PER_THREAD;
+    let k = Known {
+        named: Named { id, handle, context: current.id, device: current.slot().device() },
+        thread: if own { me() } else { 0 },
+        generation: super::events::generation(current.id),
+    };
+    ALL.write().unwrap_or_else(|e| e.into_inner()).insert(id, k);
+    Some(k)
+}
+
+/// The calling thread.
+pub fn me() -> u64 {
+    // SAFETY: no arguments.
+    unsafe { libc::pthread_self() as u64 }
+}
+
+/// A stream by its number.
+pub fn get(id: u64) -> Option<Known> {
+    ALL.read().unwrap_or_else(|e| e.into_inner()).get(&id).copied()
+}
+
+/// Whether memory was ever asked for it.
+pub fn has(id: u64) -> bool {
+    get(id).is_some()
+}
+
+/// A stream is gone.
+pub fn forget(id: u64) {
+    ALL.write().unwrap_or_else(|e| e.into_inner()).remove(&id);
+    EPOCH.fetch_add(1, AcqRel);
+}
+
+/// The streams of a context that ended.
+pub fn forget_context(context: ContextId) -> Vec<u64> {
+    let mut gone = Vec::new();
+    ALL.write().unwrap_or_else(|e| e.into_inner()).retain(|id, k| {
+        let ended = k.named.context == context;
+        if ended {
+            gone.push(*id);
+        }
+        !ended
+    });
+    EPOCH.fetch_add(1, AcqRel);
+    gone
+}

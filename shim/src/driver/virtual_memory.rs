@@ -1,0 +1,88 @@
+//! Addresses and physical memory, apart.
+
+use super::*;
+use crate::cuda::{
+    AllocationProp, ERROR_NOT_SUPPORTED, MEM_ALLOCATION_TYPE_PINNED, MEM_LOCATION_TYPE_DEVICE, Placement,
+};
+
+fn placement(device: i32) -> Placement {
+    Placement {
+        head: AllocationProp {
+            kind: MEM_ALLOCATION_TYPE_PINNED,
+            requested_handle_types: 0,
+            location_type: MEM_LOCATION_TYPE_DEVICE,
+            location_id: device,
+        },
+        win32: 0,
+        flags: [0; 8],
+    }
+}
+
+/// The grain of a device's physical memory, in bytes.
+pub fn granularity(device: i32) -> Option<u64> {
+    let mut bytes = 0;
+    // SAFETY: pointers to locals.
+    let r = unsafe { cuMemGetAllocationGranularity()?(&mut bytes, &placement(device), 0) };
+    (r == SUCCESS && bytes > 0).then_some(bytes as u64)
+}
+
+/// Reserves addresses.
+pub fn reserve_addresses(bytes: u64, alignment: u64) -> std::result::Result<u64, Result> {
+    let mut p = 0;
+    let f = cuMemAddressReserve().ok_or(ERROR_NOT_SUPPORTED)?;
+    // SAFETY: a pointer to a local.
+    match unsafe { f(&mut p, bytes as usize, alignment as usize, 0, 0) } {
+        SUCCESS => Ok(p),
+        r => Err(r),
+    }
+}
+
+/// Gives reserved addresses back.
+pub fn free_addresses(p: u64, bytes: u64) {
+    if let Some(f) = cuMemAddressFree() {
+        // SAFETY: a range that was reserved so, without memory.
+        unsafe { f(p, bytes as usize) };
+    }
+}
+
+/// New physical memory of a device at reserved addresses. It lives until it is unmapped.
+pub fn map(device: i32, p: u64, bytes: u64, access: &[cuda::Access]) -> std::result::Result<(), Result> {
+    let create = cuMemCreate().ok_or(ERROR_NOT_SUPPORTED)?;
+    let map = cuMemMap().ok_or(ERROR_NOT_SUPPORTED)?;
+    let release = cuMemRelease().ok_or(ERROR_NOT_SUPPORTED)?;
+    let mut handle = 0;
+    // SAFETY: pointers to locals.
+    let r = unsafe { create(&mut handle, bytes as usize, &placement(device), 0) };
+    if r != SUCCESS {
+        return Err(r);
+    }
+    // SAFETY: addresses that are reserved and have no memory.
+    let mapped = unsafe { map(p, bytes as usize, 0, handle, 0) };
+    // From here on it lives by its mapping.
+    // SAFETY: the handle made above.
+    unsafe { release(handle) };
+    if mapped != SUCCESS {
+        return Err(mapped);
+    }
+    match set_access(p, bytes, access) {
+        SUCCESS => Ok(()),
+        r => {
+            unmap(p, bytes);
+            Err(r)
+        }
+    }
+}
+
+/// Lets devices at mapped memory.
+pub fn set_access(p: u64, bytes: u64, access: &[cuda::Access]) -> Result {
+    let Some(f) = cuMemSetAccess() else { return ERROR_NOT_SUPPORTED };
+    // SAFETY: whole mappings, and a list of so many.
+    unsafe { f(p, bytes as usize, access.as_ptr(), access.len()) }
+}
+
+/// Unmaps whole mappings.
+pub fn unmap(p: u64, bytes: u64) -> Result {
+    let Some(f) = cuMemUnmap() else { return ERROR_NOT_SUPPORTED };
+    // SAFETY: a mapping of ours that no work touches.
+    unsafe { f(p, bytes as usize) }
+}

@@ -1,0 +1,205 @@
+//! Stream-ordered requests that the arena serves, and frees of its blocks.
+
+use vramscope_core::arena::{BadFree, Block, StreamId};
+use vramscope_core::event::{Event, EventKind, Memory, Source, TrimWhy};
+use vramscope_core::pool::{Fence, Scope};
+
+use super::record_bad_free;
+use crate::arena::{self, Arena, Named, Serves};
+use crate::call::Call;
+use crate::cuda::{self, DevicePtr, ERROR_INVALID_HANDLE, ERROR_INVALID_VALUE, Result, STREAM_LEGACY, SUCCESS, Stream};
+use crate::pool::{self, POOL};
+use crate::upstream::{self, Up};
+use crate::{capture, context, driver, recorder, settings, state, sync, usage};
+
+/// What is asked for.
+pub struct Ask {
+    /// Bytes.
+    pub bytes: u64,
+    /// The program's memory pool; 0: the device's current one.
+    pub pool: usize,
+    /// For work of this stream.
+    pub stream: Stream,
+    /// Whether its default stream is the thread's own.
+    pub per_thread: bool,
+    /// From this arena, whatever the pool.
+    pub arena: Option<&'static Arena>,
+}
+
+/// Whether a stream captures. (The question costs nothing where none does.)
+pub fn captures(stream: Stream, per_thread: bool) -> bool {
+    capture::any() && driver::is_capturing(stream, per_thread)
+}
+
+/// Serves a request; `None`: it is the driver's, after everything was given back if memory was short.
+pub fn alloc(call: &Call, ask: &Ask) -> Option<DevicePtr> {
+    if state::exiting() || state::broken() {
+        return None;
+    }
+    // Memory of a graph is the graph's: its nodes are the driver's business.
+    if ask.arena.is_none() && captures(ask.stream, ask.per_thread) {
+        return None;
+    }
+    let stream = arena::named(ask.stream, ask.per_thread)?;
+    if context::slot(stream.context).dying() {
+        return None;
+    }
+    let (arena, owner) = match ask.arena {
+        Some(arena) => (arena, 0),
+        None => match arena::serves(stream.device, ask.pool) {
+            Serves::Arena(owner) => (arena::made(stream.device)?, owner),
+            Serves::Driver => return None,
+        },
+    };
+    call.thread.driver_ns.set(0);
+    let id = recorder::new_id();
+    let block = allocated(arena, call, ask.bytes, stream, id)?;
+    if owner != 0 {
+        arena::note_alloc(owner, block.address, block.bytes);
+    }
+    told(call, stream, &block);
+    Some(block.address)
+}
+
+/// A block, if need be after everybody's cached memory went back and the device's work is done.
+fn allocated(arena: &'static Arena, call: &Call, bytes: u64, stream: Named, id: u64) -> Option<Block> {
+    let failed = match arena.alloc(bytes, StreamId(stream.id), id) {
+        Ok(block) => return Some(block),
+        Err(f) => f,
+    };
+    if arena.is_broken() {
+        return None;
+    }
+    let up = Up::new(call);
+    let _pressure = POOL.pressure();
+    let plain = driver::relaxed(|| POOL.trim(&up, Scope::All));
+    pool::record_trim(&plain, TrimWhy::OutOfMemory);
+    let others: u64 =
+        arena::all().filter(|a| !std::ptr::eq(*a, arena)).map(|a| arena::trim(a, 0, TrimWhy::OutOfMemory)).sum();
+    let mut tied = failed.tied;
+    if plain.blocks > 0 || others > 0 {
+        match arena.alloc(bytes, StreamId(stream.id), id) {
+            Ok(block) => return Some(block),
+            Err(f) => tied = f.tied,
+        }
+    }
+    if tied > 0 && arena::settle(stream.device) {
+        arena::trim_all(TrimWhy::OutOfMemory);
+        if let Ok(block) = arena.alloc(bytes, StreamId(stream.id), id) {
+            return Some(block);
+        }
+    }
+    // The last word is the driver's.
+    arena::trim_all(TrimWhy::OutOfMemory);
+    None
+}
+
+fn told(call: &Call, stream: Named, block: &Block) {
+    let slot = context::slot(stream.context);
+    if settings::get().poison && !capture::any() {
+        driver::fill_in(slot.handle(), stream.handle, block.address, upstream::FRESH, block.bytes);
+    }
+    let ns = call.thread.driver_ns.get();
+    let how = if ns == 0 { Source::Hit } else { Source::Miss };
+    if how == Source::Miss {
+        arena::count_miss();
+    }
+    recorder::event(&Event {
+        kind: EventKind::Alloc,
+        api: call.api,
+        memory: Memory::Async,
+        how: how as u8,
+        context: slot.number(),
+        id: block.id,
+        address: block.address,
+        bytes: block.requested,
+        block: block.bytes,
+        stack: call.stack(),
+        caller: call.caller,
+        extra: [0, stream.id, ns],
+        ..Event::default()
+    });
+    usage::note_in(slot.device(), stream.context);
+    if how == Source::Miss {
+        crate::room::look_sometimes(slot);
+    }
+}
+
+/// The free of a block, before it happens.
+fn freeing(call: &Call, block: &Block, stream: u64) {
+    recorder::event(&Event {
+        kind: EventKind::Free,
+        api: call.api,
+        memory: Memory::Async,
+        how: arena::KEPT as u8,
+        id: block.id,
+        context: context::current().map_or(0, |c| c.slot().number()),
+        stack: call.stack_of_free(),
+        caller: call.caller,
+        extra: [0, stream, 0],
+        ..Event::default()
+    });
+}
+
+fn bad(call: &Call, p: DevicePtr, why: BadFree) -> Result {
+    let id = match why {
+        BadFree::Interior { block } => block.id,
+        BadFree::Unknown | BadFree::Double => 0,
+    };
+    record_bad_free(call, p, id, ERROR_INVALID_VALUE);
+    ERROR_INVALID_VALUE
+}
+
+/// `cuMemFreeAsync` of a block of the arena.
+pub fn free(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Stream, per_thread: bool) -> Result {
+    // A capture may free only what it allocated, and that is not the arena's.
+    if captures(stream, per_thread) {
+        return ERROR_INVALID_VALUE;
+    }
+    free_in(call, arena, p, stream, per_thread)
+}
+
+/// The same, whether or not the stream captures.
+pub fn free_in(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Stream, per_thread: bool) -> Result {
+    let Some(stream) = arena::named(stream, per_thread) else { return ERROR_INVALID_HANDLE };
+    match arena.begin_free(p) {
+        Err(why) => bad(call, p, why),
+        Ok(free) => {
+            let block = *free.block();
+            freeing(call, &block, stream.id);
+            if settings::get().poison && !capture::any() {
+                let handle = context::slot(stream.context).handle();
+                driver::fill_in(handle, stream.handle, p, upstream::FREED, block.bytes);
+            }
+            arena::note_free(p, block.bytes);
+            free.finish(StreamId(stream.id));
+            SUCCESS
+        }
+    }
+}
+
+/// `cuMemFree` of a block of the arena: after all work of the context, as the barrier has it.
+pub fn free_plain(call: &Call, arena: &'static Arena, p: DevicePtr) -> Result {
+    // A free needs no current context.
+    let device = || context::of_device(arena.backing().device()).next();
+    let Some(id) = context::current().map(|c| c.id).or_else(device) else { return cuda::ERROR_INVALID_CONTEXT };
+    let handle = context::slot(id).handle();
+    let stream = driver::in_context(handle, || arena::named(STREAM_LEGACY, false));
+    let Some(stream) = stream else { return ERROR_INVALID_VALUE };
+    let free = match arena.begin_free(p) {
+        Err(why) => return bad(call, p, why),
+        Ok(free) => free,
+    };
+    // The default stream's later work comes after everything that the context has now; where no barrier can be used the
+    // host waits, as it does natively.
+    if sync::fence(id) == Fence::Refused && !state::exiting() {
+        let r = driver::relaxed(|| driver::synchronize(handle));
+        if r != SUCCESS {
+            return r;
+        }
+    }
+    freeing(call, free.block(), stream.id);
+    arena::note_free(p, free.block().bytes);
+    free.finish(StreamId(stream.id));
+    SUCCESS
+}

@@ -1,0 +1,56 @@
+//! Waits of the program: what was done before them needs no event of ours to be known as done.
+
+use crate::arena;
+use crate::cuda::{Context, Result, Stream};
+use crate::hooks::types;
+use crate::{context, driver, state};
+
+/// Whether there is anybody to tell.
+fn watched() -> bool {
+    arena::any() && state::started() && !state::exiting()
+}
+
+fn stream(stream: Stream, per_thread: bool, real: impl FnOnce() -> Result) -> Result {
+    if !watched() {
+        return real();
+    }
+    let known = state::guarded("cuStreamSynchronize", || arena::named(stream, per_thread)).flatten();
+    match known {
+        Some(s) => arena::synced(s.device, real, Some(s.id)),
+        None => real(),
+    }
+}
+
+/// `cuStreamSynchronize`.
+pub unsafe fn stream_synchronize(real: types::cuStreamSynchronize, _: usize, s: Stream) -> Result {
+    // SAFETY: the program's argument.
+    stream(s, false, || unsafe { real(s) })
+}
+
+/// `cuStreamSynchronize_ptsz`.
+pub unsafe fn stream_synchronize_ptsz(real: types::cuStreamSynchronize_ptsz, _: usize, s: Stream) -> Result {
+    // SAFETY: the program's argument.
+    stream(s, true, || unsafe { real(s) })
+}
+
+/// `cuCtxSynchronize`.
+pub unsafe fn context_synchronize(real: types::cuCtxSynchronize, _: usize) -> Result {
+    let device = if watched() { context::current().map(|c| c.slot().device()) } else { None };
+    match device {
+        // SAFETY: no arguments.
+        Some(device) => arena::synced(device, || unsafe { real() }, None),
+        // SAFETY: as above.
+        None => unsafe { real() },
+    }
+}
+
+/// `cuCtxSynchronize_v2`.
+pub unsafe fn context_synchronize_of(real: types::cuCtxSynchronize_v2, _: usize, handle: Context) -> Result {
+    let of = || driver::in_context(handle, || context::current().map(|c| c.slot().device()));
+    match if watched() { state::guarded("cuCtxSynchronize", of).flatten() } else { None } {
+        // SAFETY: the program's argument.
+        Some(device) => arena::synced(device, || unsafe { real(handle) }, None),
+        // SAFETY: as above.
+        None => unsafe { real(handle) },
+    }
+}

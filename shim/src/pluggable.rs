@@ -1,0 +1,153 @@
+//! `vramscope_torch_*`: PyTorch's pluggable allocator (`torch.cuda.memory.CUDAPluggableAllocator`), served from the same arena
+//! as `cudaMallocAsync`. `python/vramscope/torch.py` puts the pieces together.
+//!
+//! The signatures are those that PyTorch calls through its function pointers (torch/csrc/cuda/CUDAPluggableAllocator.h, 2.0
+//! to 2.11): a `MempoolId_t` comes in two registers, a `std::function` as a pointer to the caller's, which is not kept. What
+//! the arena can't serve is the driver's, through our own hooks.
+
+use std::ffi::{c_int, c_void};
+
+use vramscope_core::api::Api;
+use vramscope_core::arena::StreamId;
+use vramscope_core::event::TrimWhy;
+
+use crate::call::Call;
+use crate::cuda::{DevicePtr, Ptr, SUCCESS, Stream};
+use crate::entry::entry;
+use crate::hook::served::{self, Ask};
+use crate::hooks::export;
+use crate::settings::Limit;
+use crate::{arena, context, limit, pool, state};
+
+/// Memory for work of a stream; null: there is none.
+///
+/// # Safety
+/// A stream of the device, whose context is current.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn vramscope_torch_malloc(size: isize, device: c_int, stream: Stream) -> Ptr {
+    entry!(3, malloc)
+}
+
+/// Gives it back, in the order of the stream.
+///
+/// # Safety
+/// What [`vramscope_torch_malloc`] gave, and its stream.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn vramscope_torch_free(p: Ptr, size: isize, device: c_int, stream: Stream) {
+    entry!(4, free)
+}
+
+unsafe extern "C-unwind" fn malloc(size: isize, device: c_int, stream: Stream, from: usize) -> Ptr {
+    if size <= 0 {
+        return std::ptr::null_mut();
+    }
+    if state::active() {
+        let served = state::guarded("vramscope_torch_malloc", || {
+            let capturing = served::captures(stream, false);
+            let arena = arena::private_of(device, capturing);
+            // Memory that a graph uses at every launch is the graph's, unless PyTorch has named a pool for it.
+            let arena = if capturing { arena? } else { arena.or_else(|| arena::made(device))? };
+            let ask = Ask { bytes: size as u64, pool: 0, stream, per_thread: false, arena: Some(arena) };
+            served::alloc(&Call::new(Api::CuMemAllocAsync, from), &ask)
+        });
+        if let Some(Some(p)) = served {
+            return p as Ptr;
+        }
+    }
+    let mut p: DevicePtr = 0;
+    // SAFETY: a pointer to a local, and the caller's stream.
+    match unsafe { export::cuMemAllocAsync(&mut p, size as usize, stream) } {
+        SUCCESS => p as Ptr,
+        _ => std::ptr::null_mut(),
+    }
+}
+
+unsafe extern "C-unwind" fn free(p: Ptr, _size: isize, _device: c_int, stream: Stream, from: usize) {
+    if p.is_null() {
+        return;
+    }
+    match arena::holding(p as u64).filter(|_| !state::forked()) {
+        Some(arena) => {
+            state::guarded("vramscope_torch_free", || {
+                served::free_in(&Call::new(Api::CuMemFreeAsync, from), arena, p as u64, stream, false)
+            });
+        }
+        // SAFETY: what the driver gave, and the caller's stream.
+        None => drop(unsafe { export::cuMemFreeAsync(p as u64, stream) }),
+    }
+}
+
+/// Another stream uses the memory: it is not used again before that stream's work until its free is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramscope_torch_record_stream(p: *mut c_void, stream: Stream) {
+    if let Some(arena) = arena::holding(p as u64).filter(|_| !state::forked()) {
+        state::guarded("vramscope_torch_record_stream", || {
+            if let Some(named) = arena::named(stream, false) {
+                // An address that is no block's is the caller's mistake; there is nobody to tell.
+                let _ = arena.record_stream(p as u64, StreamId(named.id));
+            }
+        });
+    }
+}
+
+/// `torch.cuda.empty_cache()`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramscope_torch_reset() {
+    if state::started() {
+        state::guarded("vramscope_torch_reset", || {
+            for id in context::all() {
+                arena::settle(context::slot(id).device());
+            }
+            pool::give_back(TrimWhy::Asked)
+        });
+    }
+}
+
+/// `torch.cuda.set_per_process_memory_fraction()`: as `vramscope_set_limit`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramscope_torch_memory_fraction(fraction: f64, device: c_int) {
+    if state::active() && (0.0..=1.0).contains(&fraction) {
+        state::guarded("vramscope_torch_memory_fraction", || limit::set(device, Limit::Share(fraction)));
+    }
+}
+
+/// PyTorch begins: nothing is needed.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramscope_torch_init(_devices: c_int) {}
+
+/// The block that an address lies in, and its size.
+///
+/// # Safety
+/// `size` is null or the caller's variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vramscope_torch_base(p: *mut c_void, size: *mut usize) -> *mut c_void {
+    let look = || arena::holding(p as u64)?.find(p as u64);
+    let Some(block) = state::guarded("vramscope_torch_base", look).flatten() else { return p };
+    if !size.is_null() {
+        // SAFETY: as the caller says.
+        unsafe { *size = block.bytes as usize };
+    }
+    block.address as *mut c_void
+}
+
+/// Requests go to a private pool from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramscope_torch_begin_pool(device: c_int, first: u64, second: u64, _filter: *mut c_void) {
+    if state::active() {
+        state::guarded("vramscope_torch_begin_pool", || arena::begin_private(device, (first, second)));
+    }
+}
+
+/// No more of them do.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramscope_torch_end_pool(device: c_int, first: u64, second: u64) {
+    state::guarded("vramscope_torch_end_pool", || arena::end_private(device, (first, second)));
+}
+
+/// Nobody uses the pool any more.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramscope_torch_release_pool(device: c_int, first: u64, second: u64) {
+    state::guarded("vramscope_torch_release_pool", || arena::release_private(device, (first, second)));
+}
