@@ -1604,8 +1604,9 @@ static CUresult r_graph_after_other_thread(void) {
   return cuGraphLaunch(exec, s1);
 }
 static CUresult r_record_after_destroy_capturing(void) { MUST(r_destroy_capturing()); return cuCtxRecordEvent(primary, ev); }
+struct risk { const char* n; CUresult (*f)(void); };
 /* all guesses */
-static const struct { const char* n; CUresult (*f)(void); } risks[] = {
+static const struct risk risks[] = {
   {"resolve_null_name", r_resolve_null_name}, {"launch_null", r_launch_null}, {"ctx_record_event_null_event", r_record_null_event},
   {"ctx_wait_event_null_event", r_wait_null_event}, {"vmm_map_unknown_handle", r_map_unknown_handle}, {"vmm_release_unknown", r_release_unknown},
   {"vmm_release_double", r_release_double}, {"vmm_map_released_handle", r_map_released}, {"vmm_map_freed_range", r_map_freed_range},
@@ -1619,16 +1620,20 @@ static const struct { const char* n; CUresult (*f)(void); } risks[] = {
   {"ctx_synchronize_after_end_on_other_thread", r_sync_after_other_thread}, {"mem_alloc_after_end_on_other_thread", r_alloc_after_other_thread},
   {"graph_launch_after_end_on_other_thread", r_graph_after_other_thread},
 };
+#include "ordered_facts.h"
+static const struct { const struct risk* list; size_t count; } risk_lists[] = {
+  {risks, sizeof risks / sizeof risks[0]}, {ordered_risks, sizeof ordered_risks / sizeof ordered_risks[0]},
+};
 static int risk(const char* which) {
   begin(1);
   alarm(10);
-  for (size_t i = 0; i < sizeof risks / sizeof risks[0]; ++i)
-    if (!strcmp(risks[i].n, which)) CODE(which, risks[i].f());
+  for (size_t l = 0; l < 2; ++l)
+    for (size_t i = 0; i < risk_lists[l].count; ++i)
+      if (!strcmp(risk_lists[l].list[i].n, which)) CODE(which, risk_lists[l].list[i].f());
   _exit(0);
 }
-static void all_risks(void) { /* a few at a time: making a context takes long on a real device */
+static void run_risks(const struct risk* list, size_t count) { /* a few at a time: making a context takes long on a real device */
   enum { TOGETHER = 9 };
-  size_t count = sizeof risks / sizeof risks[0];
   fflush(stdout);
   for (size_t first = 0; first < count; first += TOGETHER) {
     pid_t pid[TOGETHER];
@@ -1638,7 +1643,7 @@ static void all_risks(void) { /* a few at a time: making a context takes long on
       pid[i] = fork();
       if (pid[i]) continue;
       dup2(file[i], 1);
-      execl(self, self, "risk", risks[first + i].n, (char*)NULL);
+      execl(self, self, "risk", list[first + i].n, (char*)NULL);
       _exit(99);
     }
     for (size_t i = 0; i < TOGETHER && first + i < count; ++i) {
@@ -1649,10 +1654,12 @@ static void all_risks(void) { /* a few at a time: making a context takes long on
       text[n > 0 ? n : 0] = 0;
       close(file[i]);
       fputs(text, stdout);
-      if (WIFSIGNALED(status)) say(risks[first + i].n, "%s", WTERMSIG(status) == SIGALRM ? "hangs" : "crashes");
+      if (WIFSIGNALED(status)) say(list[first + i].n, "%s", WTERMSIG(status) == SIGALRM ? "hangs" : "crashes");
     }
   }
 }
+static void all_risks(void) { run_risks(risk_lists[0].list, risk_lists[0].count); }
+static void all_ordered_risks(void) { run_risks(risk_lists[1].list, risk_lists[1].count); }
 
 /* ---- fork, reset, exit ---- */
 
@@ -1764,6 +1771,11 @@ static const struct { const char* n; void (*f)(void); enum need need; } sections
   {"capture_ended_by_other_thread", capture_ended_by_other_thread, CONTEXT}, {"capture_and_order", capture_and_order, CONTEXT},
   {"graph_memory", graph_memory, CONTEXT}, {"failing_ends", failing_ends, CONTEXT}, {"sticky", sticky, CONTEXT}, {"sticky_freed", sticky_freed, CONTEXT},
   {"risks", all_risks, NOTHING}, {"forked", forked, CONTEXT}, {"reset", reset, EXIT},
+  /* ordered_facts.h */
+  {"stream_ids", stream_ids, CONTEXT}, {"stream_waits", stream_waits, CONTEXT}, {"ordered_captures", ordered_captures, CONTEXT},
+  {"ordered_graphs", ordered_graphs, CONTEXT}, {"vmm_beside_work", vmm_beside_work, CONTEXT}, {"pool_attributes", pool_attributes, CONTEXT},
+  {"pool_lives", pool_lives, CONTEXT}, {"pool_pointers", pool_pointers, CONTEXT}, {"pool_order", pool_order, CONTEXT},
+  {"runtime_pools", runtime_pools, CONTEXT}, {"ordered_risks", all_ordered_risks, NOTHING},
 };
 static int section(const char* which) {
   for (size_t i = 0; i < sizeof sections / sizeof sections[0]; ++i) {

@@ -149,6 +149,7 @@ typedef struct {
   CUmemAllocationType allocType; CUmemAllocationHandleType handleTypes; CUmemLocation location; void* win32SecurityAttributes;
   size_t maxSize; unsigned short usage; unsigned char reserved[54];
 } CUmemPoolProps;
+typedef struct { unsigned char reserved[64]; } CUmemPoolPtrExportData;
 typedef struct { void* execAffinityParams; int numExecAffinityParams; void* cigParams; } CUctxCreateParams;
 typedef struct {
   unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
@@ -293,6 +294,10 @@ CUDA_MINI_PTSZ(cuMemAllocFromPoolAsync, (CUdeviceptr* dptr, size_t bytesize, CUm
 CUDA_MINI_PTSZ(cuMemFreeAsync, (CUdeviceptr dptr, CUstream stream))
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props);
 CUresult cuMemPoolDestroy(CUmemoryPool pool);
+CUresult cuMemPoolExportToShareableHandle(void* out, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags);
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* handle, CUmemAllocationHandleType type, unsigned long long flags);
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* out, CUdeviceptr ptr);
+CUresult cuMemPoolImportPointer(CUdeviceptr* ptr, CUmemoryPool pool, CUmemPoolPtrExportData* data);
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value);

@@ -18,7 +18,7 @@ int write_record(const Record& record, const std::vector<uint32_t>& frames) {
   return -1;
 }
 
-static int open_foreign(int pid, int fd) {
+int open_foreign(int pid, int fd) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
   return open(path, O_RDWR | O_CLOEXEC);

@@ -1,38 +1,20 @@
 // Stream-ordered allocation: pools of reserved memory, cut into blocks. A block freed on a stream can be had again at once by
 // that stream, by others when the free has come to pass (or by making them wait for it). Reserved memory above the release
 // threshold goes back at the next synchronisation.
-#include "sim.h"
+#include "pool.h"
 #include <algorithm>
 
 namespace sim {
 
 constexpr size_t CHUNK = 32u << 20; // what a pool reserves at a time
 
-struct Free {
-  size_t size;
-  Stream* stream;
-  TaskRef done;
-};
-struct Chunk {
-  CUdeviceptr base;
-  std::vector<uint32_t> frames;
-  std::map<CUdeviceptr, Free> holes;
-};
-struct Pool {
-  Device* dev = nullptr;
-  bool is_default = false, alive = true;
-  CUmemPoolProps props{};
-  uint64_t attributes[9] = {0, 1, 1, 1, 0, 0, 0, 0, 0}; // by CUmemPool_attribute
-  std::map<CUdeviceptr, Chunk*> chunks;
-  std::set<int> access;
-};
 static auto& pools = *new std::set<Pool*>;
 
-static Pool* pool_of(CUmemoryPool handle) {
+Pool* pool_of(CUmemoryPool handle) {
   auto* p = (Pool*)handle;
   return pools.count(p) && p->alive ? p : nullptr;
 }
-static Pool* new_pool(Device* dev, bool is_default) {
+Pool* new_pool(Device* dev, bool is_default) {
   auto* p = new Pool;
   p->dev = dev;
   p->is_default = is_default;
@@ -115,7 +97,7 @@ static CUresult allocate(const char* name, CUdeviceptr* out, size_t size, CUmemo
     if (!s->capture && capture_forbids()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (!size) return *out = 0, CUDA_SUCCESS;
     Pool* p = from_pool ? pool_of(handle) : device_pool(s->ctx->dev);
-    if (!p) return CUDA_ERROR_INVALID_VALUE;
+    if (!p || p->imported) return CUDA_ERROR_INVALID_VALUE;
     if (s->capture) { // becomes memory of the graph
       CUresult result = s->capture->status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
       Allocation* a;
@@ -154,10 +136,28 @@ static CUresult allocate(const char* name, CUdeviceptr* out, size_t size, CUmemo
   });
 }
 
+// An imported block: its mapping here goes, when the stream gets there.
+static CUresult unmap_import(Allocation* a, Stream* s) {
+  CUdeviceptr pages = a->base / PAGE * PAGE;
+  size_t bytes = mappings()[pages].size;
+  drop_allocation(a);
+  auto unmap = [=] {
+    unmap_frames(pages);
+    give_addresses(pages, bytes);
+    return CUDA_SUCCESS;
+  };
+  if (!s) return unmap();
+  Op op;
+  op.act = unmap;
+  return enqueue(s, std::move(op), 11);
+}
+
 // stream null: cuMemFree of a stream-ordered pointer, which waits for nothing (the documentation asks the caller to).
 CUresult pool_free(Allocation* a, Stream* s) {
   Pool* p = a->pool;
   TaskRef done;
+  ipc_forget(a);
+  if (p->imported) return unmap_import(a, s);
   if (s) {
     CUresult result = enqueue(s, {}, 11, &done);
     if (result) return result;

@@ -237,6 +237,7 @@ struct Record {
 };
 int write_record(const Record& record, const std::vector<uint32_t>& frames);
 int read_record(int file, Record& record, std::vector<uint32_t>& frames);
+int open_foreign(int pid, int fd); // a descriptor of another process
 void ipc_forget(Allocation* a);
 
 // ---- modules and kernels (module.cpp, kernels.cpp) ----

@@ -185,6 +185,7 @@ pub fn program_at(source: &Path, link: Link) -> PathBuf {
         root().join("include/vramscope.h"),
         root().join("tests/simgpu/cuda_mini.h"),
         root().join("tests/simgpu/kernels.ptx.h"),
+        root().join("tests/simgpu/ordered_facts.h"),
         simgpu.join("libcudart_static.a"),
     ];
     let _lock = lock(&out);
