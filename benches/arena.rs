@@ -150,6 +150,9 @@ fn parse(name: &str, text: &str) -> Vec<Op> {
         let lines = text.lines().map(|l| numbers(l, ' ')).filter(|n| n.len() == 3);
         return spans(lines.enumerate().map(|(i, n)| (i as u64, n[0], n[1], n[2])));
     }
+    if name.ends_with(".jsonl") {
+        return history(text);
+    }
     // Umpire: device and managed pointers begin with 0x20.
     let field = |line: &str, key: &str| {
         let rest = line.split_once(&format!("\"{key}\":"))?.1;
@@ -166,6 +169,27 @@ fn parse(name: &str, text: &str) -> Vec<Op> {
             ("allocate", Some(size)) => ops.push((id, size.parse().ok())),
             ("deallocate", _) => ops.push((id, None)),
             _ => {}
+        }
+    }
+    ops
+}
+
+/// A history of vramscope's: PyTorch's tensors, or stream-ordered memory.
+fn history(text: &str) -> Vec<Op> {
+    let mut live = std::collections::HashSet::new();
+    let mut ops = Vec::new();
+    for line in text.lines() {
+        let number = |key: &str| -> Option<u64> {
+            let rest = line.split_once(&format!("\"{key}\":"))?.1;
+            rest.split([',', '}']).next()?.parse().ok()
+        };
+        let ours = line.contains("\"memory\":\"tensor\"") || line.contains("\"memory\":\"async\"");
+        let Some(id) = number("id") else { continue };
+        if line.starts_with("{\"kind\":\"alloc\"") && ours {
+            live.insert(id);
+            ops.push((id, number("bytes")));
+        } else if line.starts_with("{\"kind\":\"free\"") && live.remove(&id) {
+            ops.push((id, None));
         }
     }
     ops

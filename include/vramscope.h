@@ -68,6 +68,20 @@ uint64_t vramscope_wait_oom(uint64_t seen, int timeout_ms);
  * anybody who may hold an allocator's lock. NULL: none. */
 void vramscope_on_oom(void (*callback)(void* data, int device, uint64_t asked), void* data);
 
+/* PyTorch's pluggable allocator (torch.cuda.memory.CUDAPluggableAllocator), from the stream-ordered pool: give it this
+ * library's path and the names of the first two; python/vramscope/torch.py sets the rest. `stream` is a cudaStream_t,
+ * `filter` a C++ std::function that is not kept; a MempoolId_t comes as its two numbers. */
+void* vramscope_torch_malloc(ptrdiff_t size, int device, void* stream);
+void vramscope_torch_free(void* memory, ptrdiff_t size, int device, void* stream);
+void vramscope_torch_record_stream(void* memory, void* stream);
+void vramscope_torch_reset(void);
+void vramscope_torch_memory_fraction(double fraction, int device);
+void vramscope_torch_init(int devices);
+void* vramscope_torch_base(void* memory, size_t* size);
+void vramscope_torch_begin_pool(int device, uint64_t first, uint64_t second, void* filter);
+void vramscope_torch_end_pool(int device, uint64_t first, uint64_t second);
+void vramscope_torch_release_pool(int device, uint64_t first, uint64_t second);
+
 #ifdef __cplusplus
 }
 #endif
