@@ -11,6 +11,7 @@ pub mod ctl;
 pub mod doctor;
 pub mod elf;
 pub mod ending;
+pub mod frameworks;
 pub mod harvest;
 pub mod new_file;
 pub mod preload;

@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::harvest::Harvest;
 use super::run_dir::RunDir;
 use super::settings::{DEFAULT_TRACE, Flags};
-use super::{child, ending, preload, program, say};
+use super::{child, ending, frameworks, preload, program, say};
 
 /// The variables by which launchers tell a process its rank, as the library looks for them.
 pub const RANK: [&str; 4] = ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
@@ -133,6 +133,11 @@ fn command(args: &Args, program: &Path, library: &Path, trace: &OsStr, run_dir: 
     let mut command = Command::new(&args.program[0]);
     command.args(&args.program[1..]);
     command.envs(args.flags.0.iter().map(|(variable, value)| (variable, value)));
+    let wanted = frameworks::wanted(&args.flags, run_dir);
+    if !args.quiet {
+        wanted.lines().iter().for_each(|line| say::line(line));
+    }
+    command.envs(wanted.set);
     command.env("ASAN_OPTIONS", preload::asan_options(std::env::var_os("ASAN_OPTIONS").as_deref()));
     if preload::is_nvtx_ours(std::env::var_os("NVTX_INJECTION64_PATH").as_deref()) {
         command.env("NVTX_INJECTION64_PATH", &library);

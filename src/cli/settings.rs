@@ -22,6 +22,8 @@ pub enum Values {
     },
     /// Sizes or percentages, one for all devices or one a device, `0:24GiB,1:50%`.
     Limits,
+    /// A part between 0 and 1; 0 for none.
+    Part,
     /// A whole number from 1 on.
     Number {
         /// The largest.
@@ -69,7 +71,7 @@ pub const SETTINGS: &[Setting] = &[
         flag: "pool",
         values: Values::OneOf(&[
             ("auto", "plain allocations come from the pool, stream-ordered ones are recorded"),
-            ("on", "as auto in this version: stream-ordered ones are still only recorded"),
+            ("on", "both; PyTorch, JAX and CuPy are asked to take their memory there"),
             ("off", "record only"),
         ]),
         default: "auto",
@@ -125,6 +127,20 @@ pub const SETTINGS: &[Setting] = &[
         values: Values::Size { percent: true },
         default: "25%",
         help: "Most bytes the pool keeps for reuse: 512MiB, or 10% of the device",
+    },
+    Setting {
+        variable: "VRAMSCOPE_MAX_SPLIT_SIZE",
+        flag: "max-split-size",
+        values: Values::Size { percent: false },
+        default: "no limit",
+        help: "Blocks of --pool on from this size up are not split, as PyTorch's max_split_size_mb: 512MiB",
+    },
+    Setting {
+        variable: "VRAMSCOPE_GC_THRESHOLD",
+        flag: "gc-threshold",
+        values: Values::Part,
+        default: "off",
+        help: "Of --pool on: from this part of the device up, unused blocks go back, as PyTorch's garbage_collection_threshold",
     },
     Setting {
         variable: "VRAMSCOPE_MAX_TRACE",
@@ -266,6 +282,10 @@ impl Setting {
                 }
                 Ok(text.to_string())
             }
+            Values::Part => match text.trim().parse::<f64>() {
+                Ok(part) if (0.0..1.0).contains(&part) => Ok(text.trim().to_string()),
+                _ => Err(format!("'{text}' is no part; allowed: a number between 0 and 1, like 0.8 (0: off)")),
+            },
             Values::Number { most } => match text.trim().parse() {
                 Ok(n) if (1..=most).contains(&n) => Ok(n.to_string()),
                 _ => Err(format!("'{text}' is not a number from 1 to {most}")),
@@ -302,6 +322,7 @@ impl Setting {
             Values::OneOf(_) => arg.value_parser(parser).value_name("MODE"),
             Values::Size { .. } => arg.value_parser(parser).value_name("SIZE"),
             Values::Limits => arg.value_parser(parser).value_name("SIZE"),
+            Values::Part => arg.value_parser(parser).value_name("PART"),
             Values::Number { .. } => arg.value_parser(parser).value_name("N"),
             Values::Path => arg.value_parser(parser).value_name("PATH"),
             Values::Names => arg.value_parser(parser).value_name("NAMES"),
@@ -382,6 +403,11 @@ mod tests {
         let bare = get("VRAMSCOPE_MAX_CACHED").check("10").unwrap_err();
         assert_eq!(bare, "'10' is 10 bytes; write 10% or 10MiB (0 keeps nothing)");
         assert!(get("VRAMSCOPE_MAX_TRACE").check("2").unwrap_err().contains("write 2MiB"));
+        assert_eq!(get("VRAMSCOPE_MAX_SPLIT_SIZE").check("512MiB").unwrap(), "536870912");
+        assert_eq!(get("VRAMSCOPE_GC_THRESHOLD").check("0.8").unwrap(), "0.8");
+        for wrong in ["80%", "1", "-0.1", "NaN", ""] {
+            assert!(get("VRAMSCOPE_GC_THRESHOLD").check(wrong).unwrap_err().contains("like 0.8"), "{wrong}");
+        }
         assert!(get("VRAMSCOPE_ONLY").check(" ,").is_err());
         assert_eq!(get("VRAMSCOPE_LIMIT").check("24").unwrap_err(), "'24' is 24 bytes; write 24GiB, or 24%");
         assert!(get("VRAMSCOPE_LIMIT").check("x:24GiB").unwrap_err().starts_with("'x' is no device"));

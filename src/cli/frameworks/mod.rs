@@ -1,0 +1,88 @@
+//! What `--pool on` asks of the frameworks that have a cache of their own: to take their memory where the pool serves it.
+//!
+//! They are asked by the variables that they read at their start. What the user said to one of them stays, and that is said.
+//! Numba needs nothing: it has no cache, and its plain allocations come from the pool as they are.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use super::settings::Flags;
+
+mod cupy;
+mod jax;
+mod torch;
+
+/// Variables to set, and what to say of them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Variables with their values.
+    pub set: Vec<(&'static str, OsString)>,
+    /// Who is served, and how.
+    pub who: Vec<&'static str>,
+    /// What was there and what became of it, one line each.
+    pub notes: Vec<String>,
+}
+
+impl Wanted {
+    fn set(&mut self, name: &'static str, value: impl Into<OsString>) {
+        self.set.push((name, value.into()));
+    }
+
+    fn say(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    /// The lines to a person.
+    pub fn lines(&self) -> Vec<String> {
+        let who = match self.who.as_slice() {
+            [] => Vec::new(),
+            [one] => vec![format!("pool on: asked for {one}")],
+            [all @ .., last] => vec![format!("pool on: asked for {} and {last}", all.join(", "))],
+        };
+        who.into_iter().chain(self.notes.iter().map(|n| format!("pool on: {n}"))).collect()
+    }
+}
+
+/// Whether `VRAMSCOPE_POOL` is on, by flag or variable, and vramscope itself too.
+fn is_on(get: &dyn Fn(&str) -> Option<String>) -> bool {
+    let is = |name: &str, words: [&str; 2]| get(name).is_some_and(|v| words.contains(&v.as_str()));
+    is("VRAMSCOPE_POOL", ["on", "1"]) && !is("VRAMSCOPE", ["off", "0"])
+}
+
+/// What is to be asked, by flags and this process's variables; of nobody unless the pool is `on`. `folder`: the run's own,
+/// which gets a file for Python.
+pub fn wanted(flags: &Flags, folder: &Path) -> Wanted {
+    let get = |name: &str| {
+        let value = flags.get(name).cloned().or_else(|| std::env::var_os(name))?;
+        Some(value.to_string_lossy().trim().to_owned()).filter(|v| !v.is_empty())
+    };
+    let mut wanted = Wanted::default();
+    if !is_on(&get) {
+        return wanted;
+    }
+    torch::ask(&get, &mut wanted);
+    jax::ask(&get, &mut wanted);
+    cupy::ask(std::env::var_os("PYTHONPATH").as_deref().unwrap_or(OsStr::new("")), folder, &mut wanted);
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_asked_but_with_the_pool_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = |pool: &str, off: bool| {
+            let mut all = vec![("VRAMSCOPE_POOL", OsString::from(pool))];
+            all.extend(off.then(|| ("VRAMSCOPE", OsString::from("off"))));
+            Flags(all)
+        };
+        for flags in [flags("auto", false), flags("off", false), flags("on", true)] {
+            assert_eq!(wanted(&flags, folder.path()), Wanted::default());
+        }
+        let wanted = wanted(&flags("on", false), folder.path());
+        let line = &wanted.lines()[0];
+        assert!(line.starts_with("pool on: asked for PyTorch (") && line.contains("JAX (") && line.contains("CuPy ("));
+    }
+}
