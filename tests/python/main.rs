@@ -10,6 +10,7 @@ mod support;
 mod embedded;
 mod ends;
 mod notes;
+mod pool_on;
 mod pythons;
 mod settings;
 mod stacks;
