@@ -329,6 +329,18 @@ fn from_python_without_the_library() {
     assert_eq!(said(&run), ["harmless"], "{}", run.stderr);
 }
 
+/// The pluggable allocator of PyTorch, with a stand-in of it.
+#[test]
+fn for_pytorch_in_code() {
+    let folder = root().join("tests/programs/python/frameworks");
+    let path = format!("{}:{}", root().join("python").display(), folder.display());
+    let program = python("api_torch.py").env("PYTHONPATH", path).unhooked();
+    let run = program.run(Mode::Pooled);
+    assert_eq!(said(&run), ["done"], "{}", run.stderr);
+    let run = program.arg("absent").run(Mode::Bare);
+    assert_eq!(said(&run), ["done"], "{}", run.stderr);
+}
+
 #[test]
 fn from_python() {
     let run = python("api_calls.py").talks().unchecked().run(Mode::Pooled);
