@@ -36,6 +36,23 @@ pub fn say(harvest: &Harvest, program: &Path, args: &run::Args) {
     }
 }
 
+/// With `--quiet`, the one thing that must be known all the same: that a history is not in the file that was named,
+/// because there was one.
+pub fn say_renamed(harvest: &Harvest, trace: &Path) {
+    if let Some(line) = renamed(&harvest.histories, trace) {
+        say::line(&line);
+    }
+}
+
+fn renamed(all: &[Finished], trace: &Path) -> Option<String> {
+    if trace.to_string_lossy().contains('%') || all.iter().any(|h| h.path == trace) {
+        return None;
+    }
+    let (first, rest) = all.split_first()?;
+    let more = if rest.is_empty() { String::new() } else { format!(" (and {} more)", rest.len()) };
+    Some(format!("{} was there: the history is {}{more}", trace.display(), first.path.display()))
+}
+
 /// The histories to be told, in the order of their processes, and the rest.
 fn choose(all: &[Finished]) -> (Vec<&Finished>, Vec<&Finished>) {
     let mut some: Vec<&Finished> = all.iter().filter(|h| h.events > 0).collect();
@@ -117,6 +134,19 @@ mod tests {
         assert_eq!(named(&[("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")]), ", rank 3 of 8");
         assert_eq!(named(&[("SLURM_PROCID", "2")]), ", rank 2");
         assert_eq!(named(&[("CUDA_VISIBLE_DEVICES", "0")]), "");
+    }
+
+    #[test]
+    fn a_history_under_another_name_is_said() {
+        let all = |names: &[&str]| {
+            let one = |name: &&str| Finished { path: Path::new("/t").join(name), pid: 1, events: 1 };
+            names.iter().map(one).collect::<Vec<_>>()
+        };
+        let said = |names: &[&str], trace: &str| renamed(&all(names), Path::new(trace));
+        assert_eq!(said(&["a-2.jsonl"], "/t/a.jsonl").unwrap(), "/t/a.jsonl was there: the history is /t/a-2.jsonl");
+        assert!(said(&["a-2.jsonl", "a-3.jsonl"], "/t/a.jsonl").unwrap().ends_with("(and 1 more)"));
+        assert_eq!(said(&["a.jsonl", "a-2.jsonl"], "/t/a.jsonl"), None, "a child's, as the README says");
+        assert_eq!((said(&["a-7.jsonl"], "/t/a-%p.jsonl"), said(&[], "/t/a.jsonl")), (None, None));
     }
 
     #[test]

@@ -64,7 +64,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     harvest.end(child::code(status), &trace);
-    if !args.quiet {
+    if args.quiet {
+        ending::say_renamed(&harvest, Path::new(&trace));
+    } else {
         ending::say(&harvest, &program, args);
     }
     Ok(child::end_like(status))

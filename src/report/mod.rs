@@ -172,7 +172,8 @@ fn symbols(page: &mut Page) {
     }
     page.heading("NAMES MISSING (--symbols FOLDER says where else to look)");
     for note in notes {
-        page.line(&format!("  {}", clip(&clean(&note), WIDTH - 2)));
+        // Whole: what to do stands at its end.
+        text::fold(&clean(&note), WIDTH, "  ", "    ").iter().for_each(|line| page.line(line));
     }
 }
 

@@ -4,19 +4,32 @@ use vramscope_core::trace::{Holder, Oom};
 
 use super::Page;
 use super::history::History;
-use super::text::{WIDTH, bytes, clean, count, percent, plural, time};
+use super::text::{WIDTH, bytes, clean, count, fold, percent, plural, time};
 use super::{frames, stacks};
 
 /// Explanations shown; a program that tries sizes has many.
 const SHOWN: usize = 3;
 
-/// Writes the section.
+/// Writes the section. A program that asks again and again for the same, from the same place, is told of once.
 pub fn section(page: &mut Page, history: &History) {
-    for oom in history.ooms.iter().take(SHOWN) {
-        one(page, history, oom);
+    let mut told: Vec<(&Oom, Vec<&Oom>)> = Vec::new();
+    let same = |a: &Oom, b: &Oom| (&a.what, a.asked, a.stack, a.device) == (&b.what, b.asked, b.stack, b.device);
+    for oom in &history.ooms {
+        match told.iter_mut().find(|(first, _)| same(first, oom)) {
+            Some((_, again)) => again.push(oom),
+            None => told.push((oom, Vec::new())),
+        }
     }
-    if history.ooms.len() > SHOWN {
-        page.line(&format!("  and {} explained", plural((history.ooms.len() - SHOWN) as u64, "more failure")));
+    for (first, again) in told.iter().take(SHOWN) {
+        one(page, history, first);
+        if let Some(last) = again.last() {
+            let many = plural(again.len() as u64, "time");
+            page.line(&format!("  the same failed {many} more, last at {}", time(last.time)));
+        }
+    }
+    let more: usize = told.iter().skip(SHOWN).map(|(_, again)| 1 + again.len()).sum();
+    if more > 0 {
+        page.line(&format!("  and {} explained", plural(more as u64, "more failure")));
     }
 }
 
@@ -58,7 +71,7 @@ fn one(page: &mut Page, history: &History, oom: &Oom) {
         page.line("  what would help");
     }
     for advice in &oom.advice {
-        fold(page, &clean(advice));
+        fold(&clean(advice), WIDTH, "    - ", "      ").iter().for_each(|line| page.line(line));
     }
 }
 
@@ -86,20 +99,6 @@ fn layers(page: &mut Page, history: &History, oom: &Oom) {
     }
 }
 
-/// A piece of advice, over several lines.
-fn fold(page: &mut Page, text: &str) {
-    let mut line = "    -".to_string();
-    for word in text.split(' ') {
-        if line.chars().count() + 1 + word.chars().count() > WIDTH && line.trim().len() > 1 {
-            page.line(&line);
-            line = "     ".to_string();
-        }
-        line.push(' ');
-        line.push_str(word);
-    }
-    page.line(&line);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +107,10 @@ mod tests {
     use vramscope_core::trace::{Grew, Library, Line};
 
     fn written(change: impl Fn(&mut Oom)) -> String {
+        written_of(1, change)
+    }
+
+    fn written_of(times: u64, change: impl Fn(&mut Oom)) -> String {
         let (mut script, stack): (Script, u32) = trained();
         let grew = Some(Grew { from: 12, bytes: 36 << 30, since: 30_000_000_000 });
         let mut oom = Oom {
@@ -132,7 +135,9 @@ mod tests {
             ..Oom::default()
         };
         change(&mut oom);
-        script.lines.push(Line::Oom(Box::new(oom)));
+        for i in 0..times {
+            script.lines.push(Line::Oom(Box::new(Oom { time: oom.time + i * 1_000_000, ..oom.clone() })));
+        }
         let mut page = Page::new(Paint::default(), &[], 10);
         page.names = names();
         section(&mut page, &script.history());
@@ -156,6 +161,13 @@ mod tests {
             assert!(text.contains(part), "{part} is missing");
         }
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH && l.is_ascii() && l.trim_end() == l));
+    }
+
+    #[test]
+    fn a_loop_of_retries_is_told_of_once() {
+        let text = written_of(5, |_| ());
+        assert_eq!(text.matches("OUT OF MEMORY").count(), 1);
+        assert!(text.ends_with("  the same failed 4 times more, last at 1.50 s\n"), "{text}");
     }
 
     #[test]

@@ -53,6 +53,28 @@ pub fn clip(text: &str, width: usize) -> String {
     format!("{keep}...")
 }
 
+/// A text over several lines of at most so many characters: `first` before the first, `next` before the others. Only a word
+/// that is longer by itself stands out.
+pub fn fold(text: &str, width: usize, first: &str, next: &str) -> Vec<String> {
+    let mut lines = vec![first.to_string()];
+    let mut is_begun = false;
+    for word in text.split(' ').filter(|w| !w.is_empty()) {
+        let last = lines.last().map_or(0, |l| l.chars().count());
+        if is_begun && last + 1 + word.chars().count() > width {
+            lines.push(next.to_string());
+            is_begun = false;
+        }
+        if let Some(line) = lines.last_mut() {
+            if is_begun {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        is_begun = true;
+    }
+    lines
+}
+
 /// Cuts a text to this many characters, the start replaced by `...`: for paths, whose end says more.
 pub fn clip_start(text: &str, width: usize) -> String {
     let n = text.chars().count();
@@ -126,6 +148,9 @@ mod tests {
     #[test]
     fn cutting() {
         assert_eq!(clip("abcdefgh", 6), "abc...");
+        assert_eq!(fold("one two three", 9, "- ", "  "), ["- one two", "  three"]);
+        assert_eq!(fold("/a/long/path", 4, "  ", "    "), ["  /a/long/path"]);
+        assert_eq!(fold("", 4, "  ", "    "), ["  "]);
         assert_eq!(clip_start("/a/b/c.cpp", 8), "...c.cpp");
         assert_eq!(clean("a\x1b[2Jb\n"), "a [2Jb ");
         assert_eq!(Paint { on: false }.bold("x"), "x");
