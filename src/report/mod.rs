@@ -19,6 +19,7 @@ pub mod peak;
 pub mod pool;
 pub mod python;
 pub mod room;
+pub mod runtime;
 pub mod sizes;
 pub mod stacks;
 pub mod state;

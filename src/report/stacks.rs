@@ -7,6 +7,7 @@ use super::frames::{self, Frames, Shown};
 use super::history::History;
 use super::python::Whose;
 use super::room::{self, Row};
+use super::runtime;
 use super::state::Group;
 use super::tally::Tally;
 use super::text::{WIDTH, bytes, clip, percent, plural};
@@ -73,6 +74,9 @@ fn note(history: &History, group: &Group) -> String {
     words.retain(|w| !w.is_empty());
     if group.caller != 0 {
         words.push(format!("by {}", super::text::clean(history.module_name(group.caller))));
+        words.extend(
+            runtime::caller(history, group.caller, group.stack).map(|n| format!("for {}", super::text::clean(n))),
+        );
     }
     words.join(" ")
 }
