@@ -23,7 +23,7 @@ fn untouched(program: &Program) {
         .collect();
     files.sort();
     assert_eq!(files, ["stderr", "stdout"], "{run}");
-    assert!(history::spools_of(run.pid).is_empty(), "{run} left a spool");
+    assert!(history::spools_of(run.pid, run.folder.path()).is_empty(), "{run} left a spool");
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn kill_one(threads: u32, seed: u64, trace: &str, settings: &[(&str, &str)]) -> 
 impl Killed {
     /// What it did must be what the recovered history tells. `whole`: from the first call on.
     fn check(&self, whole: bool) {
-        let spools = history::spools_of(self.child.id());
+        let spools = history::spools_of(self.child.id(), self.folder.path());
         assert_eq!(spools.len(), 1, "seed {}: {spools:?}", self.seed);
         let history = history::recover(&spools[0]);
         history.check();
@@ -217,5 +217,5 @@ fn recovered_by_the_command() {
     let told: usize = told(&history).iter().map(|t| t.1.len()).sum();
     let returned: usize = counted(killed.folder.path()).iter().map(|c| c.1).sum();
     assert!((returned..=returned + 2).contains(&told), "{returned} calls returned, {told} are told of");
-    assert!(history::spools_of(killed.child.id()).is_empty(), "the spool is not needed any more");
+    assert!(history::spools_of(killed.child.id(), killed.folder.path()).is_empty(), "the spool is not needed any more");
 }

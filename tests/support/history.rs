@@ -31,12 +31,21 @@ pub fn spool_words(path: &Path) -> Vec<AtomicU64> {
     bytes.chunks_exact(8).map(|w| AtomicU64::new(u64::from_le_bytes(w.try_into().expect("8 bytes")))).collect()
 }
 
-/// The spools in /dev/shm of processes with this number: one more for each program that it ran by exec.
-pub fn spools_of(pid: u32) -> Vec<PathBuf> {
+/// The spools in /dev/shm of the processes with this number that were started after this folder was made for them: one more for
+/// each program that it ran by exec. Numbers come round within minutes on a busy machine, and a spool that a killed process of
+/// the same number left before is not ours.
+pub fn spools_of(pid: u32, folder: &Path) -> Vec<PathBuf> {
     let prefix = format!("vramscope-spool.{pid}.");
+    let begun = std::fs::metadata(folder).and_then(|m| m.created()).ok();
+    // (The clock of files ticks in steps of some milliseconds.)
+    let begun = begun.and_then(|t| t.checked_sub(std::time::Duration::from_secs(1)));
+    let is_ours = |p: &PathBuf| {
+        let changed = std::fs::metadata(p).and_then(|m| m.modified()).ok();
+        begun.zip(changed).is_none_or(|(begun, changed)| changed >= begun)
+    };
     let all = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.path());
-    let mut mine: Vec<PathBuf> =
-        all.filter(|p| p.file_name().unwrap_or_default().to_string_lossy().starts_with(&prefix)).collect();
+    let named = all.filter(|p| p.file_name().unwrap_or_default().to_string_lossy().starts_with(&prefix));
+    let mut mine: Vec<PathBuf> = named.filter(is_ours).collect();
     mine.sort();
     mine
 }

@@ -336,7 +336,7 @@ impl Run {
 
     /// Finishes its histories with the spools that it left; those whose program ended in good order are whole already.
     pub fn recovered(&self) -> Vec<History> {
-        history::spools_of(self.pid).iter().map(|spool| history::recover(spool)).collect()
+        history::spools_of(self.pid, self.folder.path()).iter().map(|spool| history::recover(spool)).collect()
     }
 
     /// Removes the spools that it left in /dev/shm and says which: a program that ends in good order leaves none.
@@ -345,7 +345,9 @@ impl Run {
         // The control socket of one that was killed.
         let _ = fs::remove_file(format!("/dev/shm/vramscope-ctl.{}", self.pid));
         // Those of histories that went elsewhere.
-        left.extend(history::spools_of(self.pid).into_iter().filter(|spool| fs::remove_file(spool).is_ok()));
+        left.extend(
+            history::spools_of(self.pid, self.folder.path()).into_iter().filter(|spool| fs::remove_file(spool).is_ok()),
+        );
         left
     }
 }
