@@ -78,6 +78,15 @@ fn exits_from_elsewhere() {
     as_bare(&["main_ends"], Mode::ALL);
 }
 
+/// The process ends while another thread makes its first call, or soon after: what was set up meanwhile is taken away.
+#[test]
+fn ends_at_the_start() {
+    for i in 0..40 {
+        let run = process("exits_at_start").unhooked().run(Mode::ALL[i % Mode::ALL.len()]);
+        run.assert_success();
+    }
+}
+
 /// What is freed after our own exit handler is still in the history; what the driver no longer takes was not freed.
 #[test]
 fn frees_at_the_very_end() {

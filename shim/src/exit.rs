@@ -43,21 +43,22 @@ pub fn watch_thread() {
     set_key();
 }
 
-/// Registers the process's exit handler, and the key.
-pub fn register() {
+/// Registers the process's exit handler, and the key; `false`: the process has ended all but for this thread.
+pub fn register() -> bool {
     let mut key = 0;
     // SAFETY: a pointer to a local and a function that takes any pointer.
     if unsafe { libc::pthread_key_create(&mut key, Some(thread_ends)) } == 0 {
         KEY.store(key + 1, Relaxed);
     }
     // SAFETY: a function without arguments. Registered after the driver's own: it runs before them.
-    unsafe { libc::atexit(at_exit) };
+    unsafe { libc::atexit(at_exit) == 0 }
 }
 
 /// Everything recorded so far is written, and from here on every event before its hook returns: destructors of other
 /// libraries may still free. No CUDA call is made.
 extern "C" fn at_exit() {
-    if state::forked() {
+    // What another thread is setting up is finished first, and then taken away.
+    if !state::settled() {
         return;
     }
     state::guarded("exit", || {

@@ -97,6 +97,14 @@ fn wait_started(mine: bool) {
     }
 }
 
+/// For the end of a process: whether it is the one that started us, after waiting a little while for a thread that is at it.
+/// (A child forked meanwhile has not yet the page that would tell.)
+pub fn settled() -> bool {
+    let mine = STARTER.load(Acquire) == std::process::id();
+    wait_started(mine);
+    mine && !forked()
+}
+
 fn start_once() {
     let done = catch_unwind(|| {
         // A fault of ours is said in our own words.
@@ -104,8 +112,11 @@ fn start_once() {
         test_panic("start");
         settings::get();
         doctor::watch();
-        recorder::start();
-        exit::register();
+        // First: the process may end, in another thread, while the recorder starts. Too late for a handler is too late for
+        // a history, too: nobody would remove its spool.
+        if exit::register() {
+            recorder::start();
+        }
     });
     if let Err(payload) = done {
         broke("start", payload.as_ref());

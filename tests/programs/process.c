@@ -213,6 +213,22 @@ static void case_destructor(void) {
   work();
 }
 /* A thread that frees in the destructor of its own data. */
+/* The process ends while a thread makes its first calls. */
+static volatile int begins;
+static void *begins_late(void *unused) {
+  (void)unused;
+  begins = 1;
+  primary(0);
+  kept = take(30000);
+  for (;;) pause();
+  return NULL;
+}
+static void case_exits_at_start(void) {
+  pthread_t t;
+  REQUIRE(!pthread_create(&t, NULL, begins_late, NULL));
+  while (!begins) usleep(10);
+  usleep((useconds_t)(getpid() * 37 % 5000));
+}
 static pthread_key_t key;
 static void key_ends(void* p) {
   static __thread int round;
@@ -321,6 +337,7 @@ static void* waits(void* unused) {
   primary(0);
   MUST(cuMemFree(slow_block));
   for (;;) pause();
+  return NULL;
 }
 static void case_cancel_waiting(void) {
   work();
@@ -430,6 +447,6 @@ static void case_chdir(void) {
 }
 CASES(CASE(fork_exit), CASE(fork__exit), CASE(fork_cuda), CASE(fork_exec), CASE(worker), CASE(clone), CASE(vfork), CASE(fork_first),
       CASE(fork_threads), CASE(exec), CASE(_exit), CASE(quick_exit), CASE(abort), CASE(segfault), CASE(killed), CASE(thread_exits),
-      CASE(main_ends), CASE(atexit), CASE(atexit_between), CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
+      CASE(main_ends), CASE(exits_at_start), CASE(atexit), CASE(atexit_between), CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
       CASE(threads_one_by_one), CASE(threads_at_once), CASE(cancel), CASE(cancel_unpooled), CASE(cancel_waiting), CASE(signals),
       CASE(handler_allocates), CASE(close_all), CASE(close_standard), CASE(numbers), CASE(chdir))
