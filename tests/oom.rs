@@ -106,6 +106,18 @@ fn not_again_and_again() {
     assert_eq!((ooms(&run.history()).len(), run.history().of(EventKind::AllocFailed).count()), (3, 50));
 }
 
+/// One that tries the same again hears it once, and how often.
+#[test]
+fn the_same_is_said_once() {
+    let run = small_device("retries").run(Mode::Pooled);
+    run.assert_success();
+    let all = said(&run);
+    assert_eq!(all.len(), 2, "{}", run.stderr);
+    let last = all[1].last().expect("lines");
+    assert_eq!(*last, "  (the request that was explained before this one failed 19 times more)");
+    assert_eq!((ooms(&run.history()).len(), run.history().of(EventKind::AllocFailed).count()), (2, 30));
+}
+
 #[test]
 fn nothing_is_said_where_nothing_is_wanted() {
     let run = small_device("fill").env("VRAMSCOPE_LOG", "off").run(Mode::Pooled);

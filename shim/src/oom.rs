@@ -4,6 +4,7 @@
 //! history, or with a writer that is stuck, the numbers of the device and the pool are said all the same. Called by hooks
 //! of requests that failed for good, with no lock of ours held.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
@@ -22,6 +23,16 @@ const AT_ONCE: u32 = 3;
 const BETWEEN: u64 = 60_000_000_000;
 /// How long the writer is waited for.
 const PATIENCE: Duration = Duration::from_millis(300);
+
+/// What was explained last, and how often the same was asked for in vain since: a loop that tries again hears it once.
+struct Heard {
+    what: String,
+    of: (u64, i32, u32, u32),
+    at: u64,
+    again: u32,
+}
+
+static HEARD: Mutex<Option<Heard>> = Mutex::new(None);
 
 /// Who asked for what.
 struct Asked<'a> {
@@ -78,20 +89,51 @@ fn is_due() -> bool {
     now.saturating_sub(last) >= BETWEEN && LAST.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
 }
 
+impl Asked<'_> {
+    fn key(&self) -> (u64, i32, u32, u32) {
+        (self.bytes, self.device, self.stack, self.caller)
+    }
+
+    /// Whether it is what was explained last, less than a minute ago. (A lock that is held is not waited for here.)
+    fn is_heard(&self) -> bool {
+        let Ok(mut heard) = HEARD.try_lock() else { return false };
+        let Some(last) = heard.as_mut() else { return false };
+        let same = last.what == self.what && last.of == self.key();
+        let is_heard = same && driver::now_ns().saturating_sub(last.at) < BETWEEN;
+        last.again += u32::from(is_heard);
+        is_heard
+    }
+
+    /// It is explained: how often the one before was asked for again.
+    fn hears(&self) -> u32 {
+        let Ok(mut heard) = HEARD.try_lock() else { return 0 };
+        let now = Heard { what: self.what.to_owned(), of: self.key(), at: driver::now_ns(), again: 0 };
+        heard.replace(now).map_or(0, |before| before.again)
+    }
+}
+
 fn say(asked: &Asked<'_>) {
     crate::capi::failed(asked.device, asked.bytes);
     let heard = message::enabled(Level::Error);
-    if state::exiting() || !heard && !recorder::recording() || !is_due() {
+    if state::exiting() || !heard && !recorder::recording() || asked.is_heard() || !is_due() {
         return;
     }
+    let again = asked.hears();
     let failure = failure(asked);
-    let text = match explained(&failure) {
+    let mut text = match explained(&failure) {
         Some(text) => text,
         None => explain(&Live::default(), &failure).text,
     };
+    if again > 0 {
+        text += &format!("  (the request that was explained before this one failed {})\n", times(again));
+    }
     if heard {
         message::block(&text);
     }
+}
+
+fn times(again: u32) -> String {
+    if again == 1 { "once more".to_owned() } else { format!("{again} times more") }
 }
 
 /// By the writer thread, which also writes it into the history.

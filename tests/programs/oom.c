@@ -45,6 +45,13 @@ static void case_tries(void) {
   for (int i = 0; i < 50; ++i) REQUIRE(cuMemAlloc(&p, (2000 - i) * MB) == 2);
   SAY(cuMemAlloc(&p, 100 * MB));
 }
+/* Tries the same again and again. */
+static void case_retries(void) {
+  primary(0);
+  CUdeviceptr p = 0;
+  for (int i = 0; i < 30; ++i) REQUIRE(cuMemAlloc(&p, i < 20 ? 2000 * MB : 1500 * MB) == 2);
+  SAY(cuMemAlloc(&p, 100 * MB));
+}
 static void case_killed(void) {
   primary(0);
   fill();
@@ -63,4 +70,4 @@ static void case_snapshot(void) {
   }
   printf("alive\n");
 }
-CASES(CASE(fill), CASE(kinds), CASE(tries), CASE(killed), CASE(snapshot))
+CASES(CASE(fill), CASE(kinds), CASE(tries), CASE(retries), CASE(killed), CASE(snapshot))
