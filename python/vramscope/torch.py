@@ -12,6 +12,7 @@ PyTorch has none: ``memory_stats``, ``memory_allocated``, ``memory_snapshot`` an
 """
 
 import ctypes
+import os
 
 from ._library import library
 
@@ -55,10 +56,23 @@ def allocator():
     return _made
 
 
+def _forget_backend():
+    # PyTorch reads its settings late, and asserts that a backend named there (by `--pool on`) is the one in force.
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        options = os.environ.get(name, "").split(",")
+        kept = ",".join(o for o in options if o.strip().partition(":")[0].strip() != "backend")
+        if kept:
+            os.environ[name] = kept
+        else:
+            os.environ.pop(name, None)
+
+
 def use():
     """Makes it PyTorch's allocator, for good. Once CUDA was used it is too late, and an error says so."""
     import torch
 
     if torch.cuda.is_initialized():
         raise RuntimeError("vramscope.torch.use() comes too late: PyTorch has used CUDA already")
-    torch.cuda.memory.change_current_allocator(allocator())
+    made = allocator()
+    _forget_backend()
+    torch.cuda.memory.change_current_allocator(made)

@@ -48,13 +48,14 @@ def _allocator(cupy):
         import ctypes
 
         try:
-            ctypes.CDLL(None).vramscope_active
+            if not ctypes.CDLL(None).vramscope_active():
+                raise RuntimeError("switched off")
             memory = asked(size)
             chosen.append(asked)
             return memory
         except out_of_memory:
             raise
-        except Exception:  # No preload, no such allocator.
+        except Exception:  # No preload, or switched off; no such allocator.
             chosen.append(usual)
             return usual(size)
 
