@@ -12,7 +12,7 @@ use vramscope_core::arena::{Arena, Backing, Options, StreamId};
 
 /// A driver with endless memory whose work is never known to be done.
 #[derive(Default)]
-struct Endless(AtomicU64);
+struct Endless(AtomicU64, bool);
 
 impl Backing for Endless {
     type Error = ();
@@ -25,6 +25,9 @@ impl Backing for Endless {
     fn map(&self, _: u64, _: u64) -> Result<(), ()> {
         Ok(())
     }
+    fn open(&self, _: u64, _: u64) -> Result<(), ()> {
+        Ok(())
+    }
     fn unmap(&self, _: u64, _: u64, (): ()) -> Result<(), ()> {
         Ok(())
     }
@@ -35,7 +38,7 @@ impl Backing for Endless {
         true
     }
     fn is_done(&self, (): &()) -> bool {
-        false
+        self.1
     }
     fn release(&self, (): ()) {}
 }
@@ -256,7 +259,7 @@ fn stream_of(id: u64, streams: u64) -> StreamId {
 }
 
 fn replay(name: &str, ops: &[Op], what: &str, options: Options, streams: u64) {
-    let arena = Arena::new(Endless::default(), options);
+    let arena = Arena::new(Endless(AtomicU64::new(0), what.ends_with("done")), options);
     let mut at = HashMap::new();
     let start = Instant::now();
     for (id, size) in ops {
@@ -305,13 +308,36 @@ fn table(name: &str, text: &str) {
     );
     let options = Options::default;
     replay(name, &ops, "arena", options(), 1);
+    replay(name, &ops, "work is done", options(), 1);
+    let mut still = options();
+    still.moves = 0;
+    replay(name, &ops, "moves nothing", still, 1);
     replay(name, &ops, "4 streams", options(), 4);
     let mut last = options();
     last.steal_first = false;
-    replay(name, &ops, "4, grow first", last, 4);
+    replay(name, &ops, "4, grow first", last.clone(), 4);
+    replay(name, &ops, "4, grow, done", last, 4);
 }
 
 fn main() {
+    if !std::env::args().any(|a| a == "--tables") {
+        speeds();
+    }
+    println!(
+        "\n{:28} {:18} {:>10} {:>10} {:>7} {:>6} {:>6} {:>6} {:>7}",
+        "peaks, MB", "", "active", "reserved", "ratio", "grows", "steals", "events", "ns/op"
+    );
+    table("pangu_2.6b.csv", include_str!("data/pangu_2.6b_training_step.csv"));
+    table("resnet50.csv", include_str!("data/resnet50_training_step.csv"));
+    for file in std::env::args().skip(1).filter(|a| !a.starts_with("--")) {
+        match std::fs::read_to_string(&file) {
+            Ok(text) => table(&file, &text),
+            Err(e) => eprintln!("{file}: {e}"),
+        }
+    }
+}
+
+fn speeds() {
     const PAIRS: u64 = 20_000; // Short rounds: on a busy machine some are left alone.
     let a = arena();
     println!("1 KiB ping-pong, 1 thread: {:.1} ns a pair", best(PAIRS, || ping_pong(&a, 1, 1024, PAIRS)));
@@ -326,17 +352,5 @@ fn main() {
         let a = arena();
         let rate = threads(n, pairs, |t| mix(&a, t, 500, pairs, &mut Random(t)));
         println!("mix of 500 live, {n} threads, a stream each: {rate:.1} M pairs/s");
-    }
-    println!(
-        "\n{:28} {:18} {:>10} {:>10} {:>7} {:>6} {:>6} {:>6} {:>7}",
-        "peaks, MB", "", "active", "reserved", "ratio", "grows", "steals", "events", "ns/op"
-    );
-    table("pangu_2.6b.csv", include_str!("data/pangu_2.6b_training_step.csv"));
-    table("resnet50.csv", include_str!("data/resnet50_training_step.csv"));
-    for file in std::env::args().skip(1).filter(|a| !a.starts_with("--")) {
-        match std::fs::read_to_string(&file) {
-            Ok(text) => table(&file, &text),
-            Err(e) => eprintln!("{file}: {e}"),
-        }
     }
 }

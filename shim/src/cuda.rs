@@ -80,6 +80,8 @@ pub struct PoolProps {
     pub handle_types: c_int,
     pub location_type: c_int,
     pub location_id: c_int,
+    pub win32: usize,
+    pub max_size: usize,
 }
 
 pub const POOL_RELEASE_THRESHOLD: c_int = 4;

@@ -304,10 +304,20 @@ pub fn relaxed<T>(f: impl FnOnce() -> T) -> T {
 
 /// Whether a stream captures (also: holds an invalidated capture).
 pub fn is_capturing(stream: Stream, per_thread: bool) -> bool {
-    let Some(f) = (if per_thread { cuStreamIsCapturing_ptsz() } else { cuStreamIsCapturing() }) else { return false };
+    captures(stream, per_thread) == Ok(true)
+}
+
+/// The same, or why it can't be told: of the legacy default stream while a blocking one captures (which harms nothing).
+pub fn captures(stream: Stream, per_thread: bool) -> std::result::Result<bool, Result> {
+    let Some(f) = (if per_thread { cuStreamIsCapturing_ptsz() } else { cuStreamIsCapturing() }) else {
+        return Ok(false);
+    };
     let mut status = 0;
     // SAFETY: the program's stream and a pointer to a local.
-    unsafe { f(stream, &mut status) == SUCCESS && status != 0 }
+    match unsafe { f(stream, &mut status) } {
+        SUCCESS => Ok(status != 0),
+        r => Err(r),
+    }
 }
 
 /// Nanoseconds of the monotonic clock.

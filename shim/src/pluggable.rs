@@ -45,11 +45,11 @@ unsafe extern "C-unwind" fn malloc(size: isize, device: c_int, stream: Stream, f
     }
     if state::active() {
         let served = state::guarded("vramscope_torch_malloc", || {
-            let capturing = served::captures(stream, false);
+            let capturing = served::is_capturing(stream, false);
             let arena = arena::private_of(device, capturing);
             // Memory that a graph uses at every launch is the graph's, unless PyTorch has named a pool for it.
             let arena = if capturing { arena? } else { arena.or_else(|| arena::made(device))? };
-            let ask = Ask { bytes: size as u64, pool: 0, stream, per_thread: false, arena: Some(arena) };
+            let ask = Ask { bytes: size as u64, pool: 0, stream, per_thread: false, arena: Some(arena), device };
             served::alloc(&Call::new(Api::CuMemAllocAsync, from), &ask)
         });
         if let Some(Some(p)) = served {
@@ -71,7 +71,7 @@ unsafe extern "C-unwind" fn free(p: Ptr, _size: isize, _device: c_int, stream: S
     match arena::holding(p as u64).filter(|_| !state::forked()) {
         Some(arena) => {
             state::guarded("vramscope_torch_free", || {
-                served::free_in(&Call::new(Api::CuMemFreeAsync, from), arena, p as u64, stream, false)
+                served::free_captured(&Call::new(Api::CuMemFreeAsync, from), arena, p as u64, stream)
             });
         }
         // SAFETY: what the driver gave, and the caller's stream.
@@ -84,7 +84,9 @@ unsafe extern "C-unwind" fn free(p: Ptr, _size: isize, _device: c_int, stream: S
 pub extern "C" fn vramscope_torch_record_stream(p: *mut c_void, stream: Stream) {
     if let Some(arena) = arena::holding(p as u64).filter(|_| !state::forked()) {
         state::guarded("vramscope_torch_record_stream", || {
-            if let Some(named) = arena::named(stream, false) {
+            if !served::is_capturing(stream, false)
+                && let Ok(named) = arena::named(stream, false)
+            {
                 // An address that is no block's is the caller's mistake; there is nobody to tell.
                 let _ = arena.record_stream(p as u64, StreamId(named.id));
             }

@@ -108,7 +108,7 @@ fn retrying_after(first: Result, call: &dyn Fn() -> Result) -> Result {
         for _ in 0..4 {
             let t = driver::relaxed(|| POOL.trim(&up, Scope::All));
             record_trim(&t, TrimWhy::OutOfMemory);
-            let given = t.bytes + arena::trim_all(TrimWhy::OutOfMemory);
+            let given = t.bytes + arena::give_back(TrimWhy::OutOfMemory);
             result = call();
             if result != cuda::ERROR_OUT_OF_MEMORY || given == 0 {
                 break;

@@ -40,10 +40,10 @@ pub struct Thread {
     pub regions: Cell<*mut Regions>,
     /// How many of them are not in the history yet.
     pub unwritten: Cell<u32>,
-    /// The stream seen last, by its number, at this epoch of the table of streams;
+    /// The stream seen last, by its handle, at this epoch of the table of streams;
     pub stream: Cell<(u64, u64)>,
-    /// its handle,
-    pub stream_handle: Cell<usize>,
+    /// its number,
+    pub stream_id: Cell<u64>,
     /// context,
     pub stream_context: Cell<u16>,
     /// and device.

@@ -125,9 +125,11 @@ impl<B: Backing> Arena<B> {
                     Step::Again => continue,
                     Step::NoMemory(e, need) => (Reason::Backing(e), need),
                 },
-                Plan::Collect(above) => {
+                Plan::Collect(above, spared) => {
                     ask.collected = true;
-                    self.give_back(above);
+                    let keep = self.lock().committed.saturating_sub(above);
+                    let back = self.trim_but(keep, spared);
+                    self.lock().moved += back;
                     continue;
                 }
                 Plan::OverLimit(need) => (Reason::OverLimit, need),
@@ -183,24 +185,11 @@ impl<B: Backing> Arena<B> {
             stolen = true;
         }
         let holes = claim.nodes.iter().filter(|n| n.1 == State::Hole).map(|n| n.0).collect::<Vec<_>>();
-        for n in holes {
-            let slot = self.map.slots.get(n);
-            let (address, bytes) = (slot.address(), slot.bytes());
-            match self.backing.map(address, bytes) {
-                Ok(handle) => {
-                    let reserved = self.numbers.reserved.add(bytes);
-                    self.numbers.reserved.rise(reserved);
-                    count(&self.numbers.grows);
-                    self.lock().chunks.insert(address, super::core::Chunk { bytes, handle, going: false });
-                    claim.maps -= bytes;
-                }
-                Err(e) => {
-                    count(&self.numbers.failed_grows);
-                    let need = claim.maps;
-                    self.undo(claim);
-                    return Step::NoMemory(e, need);
-                }
-            }
+        if let Err(e) = self.fill(&holes, &mut claim.maps) {
+            count(&self.numbers.failed_grows);
+            let need = claim.maps;
+            self.undo(claim);
+            return Step::NoMemory(e, need);
         }
         let mut core = self.lock();
         let now = self.clock.load(Relaxed);
@@ -211,6 +200,52 @@ impl<B: Backing> Arena<B> {
             count(&self.numbers.steals);
         }
         n.map_or(Step::Again, Step::Found)
+    }
+
+    /// Maps memory into holes that nobody else sees. On an error some may be filled, and usable; `left` counts the others.
+    fn fill(&self, holes: &[u32], left: &mut u64) -> Result<(), B::Error> {
+        let mut done = Ok(());
+        let mut fresh: Vec<(u64, u64)> = Vec::new();
+        for n in holes {
+            let slot = self.map.slots.get(*n);
+            let (address, bytes) = (slot.address(), slot.bytes());
+            match self.backing.map(address, bytes) {
+                Ok(handle) => {
+                    let reserved = self.numbers.reserved.add(bytes);
+                    self.numbers.reserved.rise(reserved);
+                    count(&self.numbers.grows);
+                    self.lock().chunks.insert(address, super::core::Chunk { bytes, handle, going: false });
+                    *left -= bytes;
+                    match fresh.last_mut() {
+                        Some((start, length)) if *start + *length == address => *length += bytes,
+                        _ => fresh.push((address, bytes)),
+                    }
+                }
+                Err(e) => {
+                    done = Err(e);
+                    break;
+                }
+            }
+        }
+        for (start, length) in fresh {
+            if let Err(e) = self.backing.open(start, length) {
+                done = Err(e);
+                self.close(start, length, left);
+            }
+        }
+        done
+    }
+
+    /// What could not be made usable is as if it had never been mapped.
+    fn close(&self, start: u64, length: u64, left: &mut u64) {
+        let chunks: Vec<_> = self.lock().chunks.range(start..start + length).map(|(a, c)| (*a, *c)).collect();
+        for (address, chunk) in chunks {
+            // There is nobody to tell of a failure: it is not used again either way.
+            let _ = self.backing.unmap(address, chunk.bytes, chunk.handle);
+            self.lock().chunks.remove(&address);
+            self.numbers.reserved.add(chunk.bytes.wrapping_neg());
+            *left += chunk.bytes;
+        }
     }
 
     fn undo(&self, claim: Claim) {

@@ -23,9 +23,12 @@ pub trait Backing: Sync {
     /// Gives a whole reserved range back, after all its memory. Called when the arena is dropped, only.
     fn unreserve(&self, address: u64, bytes: u64);
 
-    /// New physical memory at the address, which lies in a reserved range and has none: usable by all streams once this
-    /// returns. On an error nothing is mapped.
+    /// New physical memory at the address, which lies in a reserved range and has none. On an error nothing is mapped.
     fn map(&self, address: u64, bytes: u64) -> Result<Self::Chunk, Self::Error>;
+
+    /// Makes what was mapped there just now, whole chunks without a gap, usable by all streams. (One call for many chunks:
+    /// it is the dearest of the driver's, 28 of 39 us a chunk.) On an error they are unmapped.
+    fn open(&self, address: u64, bytes: u64) -> Result<(), Self::Error>;
 
     /// Unmaps one chunk, as it was mapped, and gives the memory back. No work that was submitted touches it any more. On an
     /// error it must still be mapped and usable; if that can't be told, answer that it went well and leak it.

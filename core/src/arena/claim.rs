@@ -37,7 +37,7 @@ pub enum Plan {
     /// More memory is needed than the limit allows: so many bytes must go back first.
     OverLimit(u64),
     /// Growth would pass the collection threshold: so many bytes should go back first.
-    Collect(u64),
+    Collect(u64, (u64, u64)),
     /// No range has room for so much.
     Reserve,
 }
@@ -118,6 +118,14 @@ fn pages_within(bytes: u64) -> u64 {
     bytes / PAGE * PAGE
 }
 
+impl Claim {
+    /// The addresses it spans.
+    fn range(&self, m: &Map) -> (u64, u64) {
+        let slots = || self.nodes.iter().map(|n| m.slots.get(n.0));
+        (slots().map(|s| s.address()).min().unwrap_or(0), slots().map(|s| s.end()).max().unwrap_or(0))
+    }
+}
+
 impl<B: Backing> Core<B> {
     /// What comes next for a request that [`Core::take`] could not serve.
     pub fn plan(&mut self, m: &Map, ask: &Ask) -> Plan {
@@ -150,10 +158,19 @@ impl<B: Backing> Core<B> {
             return Plan::OverLimit(after - self.options.limit);
         }
         if c.maps > 0 && !ask.collected && after > self.options.collect_above() {
+            let (bytes, spared) = (after - self.options.collect_above(), c.range(m));
             self.roll_back(m, c);
-            return Plan::Collect(after - self.options.collect_above());
+            return Plan::Collect(bytes, spared);
+        }
+        if c.maps > 0 && !ask.collected && after > self.most && self.free_bytes() >= PAGE {
+            // Also where nothing may move any more: what work is done is looked at.
+            let moves = self.moved < self.most.saturating_mul(self.options.moves);
+            let (bytes, spared) = (if moves { after - self.most } else { 0 }, c.range(m));
+            self.roll_back(m, c);
+            return Plan::Collect(bytes, spared);
         }
         self.committed = after;
+        self.most = self.most.max(after);
         Plan::Claim(c)
     }
 
@@ -223,6 +240,13 @@ impl<B: Backing> Core<B> {
         Some(self.claim(m, ask, &nodes, extra))
     }
 
+    /// How large a chunk is: small ones move more easily, but each costs calls of the driver.
+    fn chunk(&self, bytes: u64) -> u64 {
+        let most = self.options.chunk;
+        let usual = pages_within(self.committed / 2048).clamp(PAGE, most);
+        usual.max((bytes / 256).next_multiple_of(PAGE).min(most)).max((bytes / 1024).next_multiple_of(PAGE))
+    }
+
     /// How much is mapped at least, when something is: about half a hundredth of what there is.
     fn step(&self) -> u64 {
         pages_within(self.committed / 256).clamp(PAGE, self.options.chunk.min(20 << 20))
@@ -257,7 +281,7 @@ impl<B: Backing> Core<B> {
                     }
                 }
                 // A record a chunk, so that each is undone by itself if the next can't be mapped.
-                let chunk = self.options.chunk.max((m.slots.get(n).bytes() / 64).next_multiple_of(PAGE));
+                let chunk = self.chunk(m.slots.get(n).bytes());
                 while m.slots.get(n).bytes() > chunk {
                     let rest = self.split(m, n, chunk);
                     m.slots.get(n).set_state(State::Busy);

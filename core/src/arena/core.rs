@@ -44,6 +44,10 @@ pub struct Core<B: Backing> {
     pub heads: Vec<u32>,
     /// Bytes mapped, or about to be.
     pub committed: u64,
+    /// The most it ever was,
+    pub most: u64,
+    /// and how much of it was moved.
+    pub moved: u64,
     /// Requests in a call of the backing.
     pub in_flight: u32,
     /// Some work was found done since free memory was last looked through.
@@ -65,6 +69,8 @@ impl<B: Backing> Core<B> {
             chunks: BTreeMap::new(),
             heads: Vec::new(),
             committed: 0,
+            most: 0,
+            moved: 0,
             in_flight: 0,
             dirty: false,
             options,

@@ -13,7 +13,8 @@ pub struct Options {
     /// Addresses reserved at once, rounded up to 2 MiB; a larger request gets a range of its own. Twice the device's
     /// memory leaves room to go around what is in the way.
     pub reserve: u64,
-    /// The largest chunk of memory mapped by one call, at least 2 MiB.
+    /// The largest chunk of memory mapped by one call, at least 2 MiB; while little is mapped, and for small requests,
+    /// chunks are smaller.
     pub chunk: u64,
     /// Bytes of small blocks that each stream keeps at hand, outside of the shared part.
     pub front: u64,
@@ -28,6 +29,10 @@ pub struct Options {
     /// Memory above this goes back when a stream or the device was synchronised
     /// (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`).
     pub release_threshold: u64,
+    /// Free memory moves, before what is mapped rises above what it ever was: chunks that no work touches are unmapped, and
+    /// as much is mapped where the request fits. So often the highest size ever mapped may move in all; then what there is
+    /// rises after all, so that a program whose steps need one layout after the other does not move memory for ever.
+    pub moves: u64,
     /// Whether memory of other streams is used, at the price of a wait on the device, before more is mapped.
     pub steal_first: bool,
 }
@@ -42,6 +47,7 @@ impl Default for Options {
             max_split: u64::MAX,
             gc_threshold: 0,
             release_threshold: u64::MAX,
+            moves: 4,
             steal_first: true,
         }
     }

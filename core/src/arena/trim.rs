@@ -10,6 +10,12 @@ impl<B: Backing> Arena<B> {
     /// served from low ones. Only what is known to be untouched by any work goes; the host never waits. To give back more,
     /// wait for the device and say so with [`all_synced`](Self::all_synced) before. Returns the bytes given back.
     pub fn trim(&self, keep: u64) -> u64 {
+        self.trim_but(keep, (0, 0))
+    }
+
+    /// The same, but for a range that is about to be used; there is one: from the smallest blocks up, which are of the
+    /// least use.
+    pub(super) fn trim_but(&self, keep: u64, spared: (u64, u64)) -> u64 {
         self.drain();
         self.probe();
         self.poll();
@@ -18,7 +24,7 @@ impl<B: Backing> Arena<B> {
             return 0;
         }
         core.settle_done(&self.map);
-        let going = core.claim_chunks(&self.map, keep);
+        let going = core.claim_chunks(&self.map, keep, spared);
         drop(core);
         let mut back = 0;
         for (n, address, chunk) in going {
@@ -46,11 +52,15 @@ impl<B: Backing> Arena<B> {
 
 impl<B: Backing> Core<B> {
     /// Takes free chunks out of circulation until what is left is no more than `keep`.
-    fn claim_chunks(&mut self, m: &Map, keep: u64) -> Vec<(u32, u64, Chunk<B::Chunk>)> {
+    fn claim_chunks(&mut self, m: &Map, keep: u64, spared: (u64, u64)) -> Vec<(u32, u64, Chunk<B::Chunk>)> {
         let mut claimed = Vec::new();
         let going: u64 = self.chunks.values().filter(|c| c.going).map(|c| c.bytes).sum();
         let mut left = self.committed.saturating_sub(going);
-        let all: Vec<_> = self.chunks.iter().rev().map(|(a, c)| (*a, *c)).collect();
+        let mut all: Vec<_> = self.chunks.iter().rev().map(|(a, c)| (*a, *c)).collect();
+        if spared.1 > 0 {
+            all.retain(|(a, c)| a.saturating_add(c.bytes) <= spared.0 || *a >= spared.1);
+            all.sort_by_key(|(a, _)| m.index.covering(*a).map_or(0, |n| m.slots.get(n).bytes()));
+        }
         for (address, chunk) in all {
             if left <= keep {
                 break;

@@ -65,8 +65,7 @@ impl Backing for Gpu {
         if limit::refuses(self.device, bytes) {
             return Err(cuda::ERROR_OUT_OF_MEMORY);
         }
-        let allowed = access::of(self.device);
-        let (mapped, ns) = driver::timed(|| driver::relaxed(|| driver::map(self.device, address, bytes, &allowed)));
+        let (mapped, ns) = driver::timed(|| driver::relaxed(|| driver::map(self.device, address, bytes)));
         let t = thread::current();
         t.driver_ns.set(t.driver_ns.get() + ns.max(1));
         mapped?;
@@ -81,15 +80,26 @@ impl Backing for Gpu {
             extra: [0, 0, ns],
             ..Record::default()
         });
+        if let Some(id) = context::of_device(self.device).next() {
+            context::slot(id).taken.fetch_add(bytes, Relaxed);
+        }
+        Ok(id)
+    }
+
+    fn open(&self, address: u64, bytes: u64) -> std::result::Result<(), Result> {
+        let allowed = access::of(self.device);
+        let (r, ns) = driver::timed(|| driver::relaxed(|| driver::set_access(address, bytes, &allowed)));
+        let t = thread::current();
+        t.driver_ns.set(t.driver_ns.get() + ns);
+        if r != SUCCESS {
+            return Err(r);
+        }
         // A peer that was let in meanwhile, and did not see this mapping.
         let now = access::of(self.device);
         if now != allowed {
             driver::set_access(address, bytes, &now);
         }
-        if let Some(id) = context::of_device(self.device).next() {
-            context::slot(id).taken.fetch_add(bytes, Relaxed);
-        }
-        Ok(id)
+        Ok(())
     }
 
     fn unmap(&self, address: u64, bytes: u64, segment: u64) -> std::result::Result<(), Result> {

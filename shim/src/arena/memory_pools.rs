@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 
+use vramscope_core::arena::Block;
+
 use super::{access, of};
 use crate::cuda::{self, Access, MEM_ALLOCATION_TYPE_PINNED, MEM_LOCATION_TYPE_DEVICE, PoolProps, Result, SUCCESS};
 use crate::driver;
@@ -111,7 +113,8 @@ pub fn forget_current() {
 pub fn created(pool: usize, props: &PoolProps) {
     let ours = props.kind == MEM_ALLOCATION_TYPE_PINNED
         && props.handle_types == 0
-        && props.location_type == MEM_LOCATION_TYPE_DEVICE;
+        && props.location_type == MEM_LOCATION_TYPE_DEVICE
+        && props.max_size == 0;
     if ours {
         table().pools.insert(pool, MemoryPool { device: props.location_id, ..MemoryPool::default() });
     }
@@ -126,12 +129,12 @@ pub fn destroyed(pool: usize) {
 }
 
 /// A block was taken for a pool of the program's own.
-pub fn note_alloc(pool: usize, address: u64, bytes: u64) {
+pub fn note_alloc(pool: usize, block: &Block) {
     let mut t = table();
     if let Some(p) = t.pools.get_mut(&pool) {
-        p.used += bytes;
+        p.used += block.requested;
         p.high = p.high.max(p.used);
-        t.owners.insert(address, pool);
+        t.owners.insert(block.address, pool);
         OWNED.store(t.owners.len(), Release);
     }
 }
@@ -159,10 +162,10 @@ pub fn pool_of(address: u64) -> Option<usize> {
     t.owners.get(&address).copied().or_else(default)
 }
 
-/// Bytes that are kept over a wait because the program said so.
-pub fn kept(device: i32) -> u64 {
+/// Bytes that are kept over a wait, if the program said how many.
+pub fn kept(device: i32) -> Option<u64> {
     let t = table();
-    t.pools.values().filter(|p| p.device == device).filter_map(|p| p.threshold).max().unwrap_or(0)
+    t.pools.values().filter(|p| p.device == device).filter_map(|p| p.threshold).max()
 }
 
 /// The answer to a question about a pool.
@@ -191,8 +194,9 @@ pub fn attribute(pool: usize, attribute: i32) -> Attribute {
     let Some(arena) = of(device) else { return Attribute::Driver };
     let c = arena.counts();
     Attribute::Add(match attribute {
-        POOL_USED_CURRENT => c.allocated.now.saturating_sub(others),
-        POOL_USED_HIGH => c.allocated.peak.saturating_sub(others),
+        // As the driver counts: what was asked for, to the byte.
+        POOL_USED_CURRENT => c.requested.now.saturating_sub(others),
+        POOL_USED_HIGH => c.requested.peak.saturating_sub(others),
         POOL_RESERVED_CURRENT => c.reserved.now.saturating_sub(others),
         POOL_RESERVED_HIGH => c.reserved.peak.saturating_sub(others),
         _ => return Attribute::Driver,

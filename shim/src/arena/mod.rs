@@ -24,7 +24,7 @@ pub use backing::{Gpu, KEPT};
 pub use memory_pools::{Attribute, Serves, attribute, created, destroyed, is_told, serves, set_access, set_attribute};
 pub use memory_pools::{forget_current, note_alloc, note_free, pool_of, trim_to};
 pub use private::{begin as begin_private, end as end_private, of as private_of, release as release_private};
-pub use streams::{Named, named};
+pub use streams::{Named, named, unnamed};
 
 use crate::settings::{self, PoolMode};
 use crate::{capture, context, driver, pool, state};
@@ -77,6 +77,9 @@ fn new(device: i32) -> Option<&'static Arena> {
     }
     let s = settings::get();
     let mut options = Options::default();
+    // A request waits for another stream's work only where there is no more memory: that work may be waiting, on the
+    // device, for what this request is for. The driver's own pool does so, too (measured).
+    options.steal_first = false;
     options.reserve = total.saturating_mul(2);
     // The share that VRAMSCOPE_GC_THRESHOLD speaks of is one of the device.
     options.limit = total;
@@ -145,6 +148,21 @@ pub fn trim_all(why: TrimWhy) -> u64 {
     all().map(|a| trim(a, 0, why)).sum()
 }
 
+/// The same, and if there was too little of it, also what only work that is going on keeps back, by waiting for that.
+pub fn give_back(why: TrimWhy) -> u64 {
+    let given = trim_all(why);
+    let kept = |a: &Arena| a.usage().reserved.saturating_sub(a.usage().allocated) >= arena::PAGE;
+    if given > 0 || !all().any(kept) {
+        return given;
+    }
+    let mut devices: Vec<i32> = all().map(|a| a.backing().device()).collect();
+    devices.dedup();
+    for device in devices {
+        settle(device);
+    }
+    trim_all(why)
+}
+
 /// Waits for the device's work, so that all of its free memory is free for anybody. `false`: it can't be done now.
 pub fn settle(device: i32) -> bool {
     if capture::any() {
@@ -176,7 +194,8 @@ pub fn synced(device: i32, call: impl FnOnce() -> crate::cuda::Result, stream: O
             None => {}
         }
         let u = arena.usage();
-        let keep = memory_pools::kept(device).max(u.allocated.saturating_add(max_cached(device)));
+        // What the program said holds; where it said nothing, some is kept for speed.
+        let keep = memory_pools::kept(device).unwrap_or_else(|| u.allocated.saturating_add(max_cached(device)));
         if u.reserved > keep {
             trim(arena, keep, TrimWhy::MaxCached);
         }
@@ -190,7 +209,7 @@ fn max_cached(device: i32) -> u64 {
 
 /// A stream is about to be destroyed.
 pub fn stream_ends(stream: usize) {
-    let Some(id) = driver::stream_id(stream, false).filter(|id| streams::has(*id)) else { return };
+    let Some(id) = streams::of_handle(stream) else { return };
     driver::relaxed(|| all().for_each(|a| a.stream_ends(StreamId(id))));
     streams::forget(id);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use vramscope_core::pool::ContextId;
 
-use crate::cuda::{STREAM_LEGACY, STREAM_PER_THREAD, Stream};
+use crate::cuda::{self, STREAM_LEGACY, STREAM_PER_THREAD, Stream};
 use crate::{context, driver, thread};
 
 /// A stream as a call of the program names it.
@@ -37,35 +37,44 @@ static ALL: RwLock<BTreeMap<u64, Known>> = RwLock::new(BTreeMap::new());
 /// Changes when a stream goes: what threads remember is looked up again.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
 
-/// The stream that a call of the program names; `None`: the driver can't tell, or its context is none that we serve.
+/// The stream that a call of the program names, which does not capture; or why there is none: the driver can't tell, or its
+/// context is none that we serve.
 #[inline]
-pub fn named(stream: Stream, per_thread: bool) -> Option<Named> {
-    let id = driver::stream_id(stream, per_thread)?;
+pub fn named(stream: Stream, per_thread: bool) -> Result<Named, cuda::Result> {
     let t = thread::current();
     let epoch = EPOCH.load(Acquire);
-    if t.stream.get() == (id, epoch) {
-        return Some(Named {
-            id,
-            handle: t.stream_handle.get(),
+    // A handle means another stream only after its stream was destroyed, which ends the epoch. A default stream's depends
+    // on the context and the thread: it is asked for.
+    if stream > STREAM_PER_THREAD && t.stream.get() == (stream as u64, epoch) {
+        return Ok(Named {
+            id: t.stream_id.get(),
+            handle: stream,
             context: ContextId(t.stream_context.get()),
             device: t.stream_device.get(),
         });
     }
-    named_slowly(id, stream, per_thread, epoch)
+    named_slowly(stream, per_thread, epoch)
 }
 
-#[cold]
-fn named_slowly(id: u64, stream: Stream, per_thread: bool, epoch: u64) -> Option<Named> {
+fn named_slowly(stream: Stream, per_thread: bool, epoch: u64) -> Result<Named, cuda::Result> {
+    let id = driver::stream_id(stream, per_thread)?;
     let k = match get(id) {
         Some(k) => k.named,
-        None => met(id, stream, per_thread)?.named,
+        None => met(id, stream, per_thread).ok_or(cuda::ERROR_INVALID_CONTEXT)?.named,
     };
     let t = thread::current();
-    t.stream.set((id, epoch));
-    t.stream_handle.set(k.handle);
+    t.stream.set((stream as u64, epoch));
+    t.stream_id.set(id);
     t.stream_context.set(k.context.0);
     t.stream_device.set(k.device);
-    Some(k)
+    Ok(k)
+}
+
+/// Stands for a stream whose number can't be asked for now, of a device: its work is over when the arena that serves it is
+/// given up.
+pub fn unnamed(device: i32) -> Option<Named> {
+    let context = context::of_device(device).next()?;
+    Some(Named { id: u64::MAX, handle: STREAM_LEGACY, context, device })
 }
 
 /// First sight of a stream.
@@ -98,9 +107,10 @@ pub fn get(id: u64) -> Option<Known> {
     ALL.read().unwrap_or_else(|e| e.into_inner()).get(&id).copied()
 }
 
-/// Whether memory was ever asked for it.
-pub fn has(id: u64) -> bool {
-    get(id).is_some()
+/// The number of a stream that a program made, if memory was ever asked for it.
+pub fn of_handle(handle: Stream) -> Option<u64> {
+    let all = ALL.read().unwrap_or_else(|e| e.into_inner());
+    all.values().find(|k| k.named.handle == handle && handle > STREAM_PER_THREAD).map(|k| k.named.id)
 }
 
 /// A stream is gone.

@@ -3,14 +3,18 @@
 use super::*;
 use crate::cuda::{STREAM_LEGACY, STREAM_PER_THREAD};
 
-/// The number of a stream, which names it for the whole life of the process; `None`: the driver can't tell (CUDA 11), or
-/// there is no such stream.
+/// The number of a stream, which names it for the whole life of the process. (CUDA 11 can't tell.) Never of a stream that
+/// captures: the question spoils the capture, in every mode (measured); nor of the legacy default one while a blocking
+/// stream captures.
 #[inline]
-pub fn stream_id(stream: Stream, per_thread: bool) -> Option<u64> {
-    let f = (if per_thread { cuStreamGetId_ptsz() } else { cuStreamGetId() })?;
+pub fn stream_id(stream: Stream, per_thread: bool) -> std::result::Result<u64, Result> {
+    let f = (if per_thread { cuStreamGetId_ptsz() } else { cuStreamGetId() }).ok_or(cuda::ERROR_NOT_SUPPORTED)?;
     let mut id = 0;
     // SAFETY: the program's stream and a pointer to a local.
-    (unsafe { f(stream, &mut id) } == SUCCESS).then_some(id)
+    match unsafe { f(stream, &mut id) } {
+        SUCCESS => Ok(id),
+        r => Err(r),
+    }
 }
 
 /// The context of a stream; of a default stream the current one.

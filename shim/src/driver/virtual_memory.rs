@@ -45,8 +45,8 @@ pub fn free_addresses(p: u64, bytes: u64) {
     }
 }
 
-/// New physical memory of a device at reserved addresses. It lives until it is unmapped.
-pub fn map(device: i32, p: u64, bytes: u64, access: &[cuda::Access]) -> std::result::Result<(), Result> {
+/// New physical memory of a device at reserved addresses, to which no device has access. It lives until it is unmapped.
+pub fn map(device: i32, p: u64, bytes: u64) -> std::result::Result<(), Result> {
     let create = cuMemCreate().ok_or(ERROR_NOT_SUPPORTED)?;
     let map = cuMemMap().ok_or(ERROR_NOT_SUPPORTED)?;
     let release = cuMemRelease().ok_or(ERROR_NOT_SUPPORTED)?;
@@ -61,16 +61,7 @@ pub fn map(device: i32, p: u64, bytes: u64, access: &[cuda::Access]) -> std::res
     // From here on it lives by its mapping.
     // SAFETY: the handle made above.
     unsafe { release(handle) };
-    if mapped != SUCCESS {
-        return Err(mapped);
-    }
-    match set_access(p, bytes, access) {
-        SUCCESS => Ok(()),
-        r => {
-            unmap(p, bytes);
-            Err(r)
-        }
-    }
+    if mapped == SUCCESS { Ok(()) } else { Err(mapped) }
 }
 
 /// Lets devices at mapped memory.

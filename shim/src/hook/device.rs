@@ -56,7 +56,14 @@ fn serve(from: usize, bytes: u64) -> Answer {
     let slot = c.slot();
     // On a full device nothing is cached (frees are real), so a size class would only cost memory.
     let exact = direct.is_some() || (room::running_low(slot) && POOL.inactive_bytes(c.id) == 0);
-    let served = if exact { POOL.alloc_direct(&up, c.id, bytes, id) } else { POOL.alloc(&up, c.id, bytes, id) };
+    let mut served = if exact { POOL.alloc_direct(&up, c.id, bytes, id) } else { POOL.alloc(&up, c.id, bytes, id) };
+    if let Err(f) = &served
+        && f.error == cuda::ERROR_OUT_OF_MEMORY
+        && arena::any()
+        && arena::give_back(TrimWhy::OutOfMemory) > 0
+    {
+        served = POOL.alloc_direct(&up, c.id, bytes, id);
+    }
     let served = match served {
         Ok(s) => s,
         Err(f) => {

@@ -32,8 +32,8 @@ struct Asked {
     from: usize,
     out: *mut DevicePtr,
     bytes: Size,
-    /// 0: the device's current one.
-    pool: usize,
+    /// `None`: the device's current one.
+    pool: Option<usize>,
     stream: Stream,
     per_thread: bool,
 }
@@ -50,8 +50,17 @@ unsafe fn asked(a: &Asked, real: impl Fn() -> Result) -> Result {
         bytes: a.bytes as u64,
         stream: a.stream as u64,
     };
-    if arena::is_on() && a.bytes != 0 && !a.out.is_null() && state::active() {
-        let ask = Ask { bytes: a.bytes as u64, pool: a.pool, stream: a.stream, per_thread: a.per_thread, arena: None };
+    // (A pool of no name is the driver's to refuse.)
+    let serves = arena::is_on() && a.bytes != 0 && !a.out.is_null() && a.pool != Some(0);
+    if serves && state::active() {
+        let ask = Ask {
+            bytes: a.bytes as u64,
+            pool: a.pool.unwrap_or(0),
+            stream: a.stream,
+            per_thread: a.per_thread,
+            arena: None,
+            device: 0,
+        };
         let served = state::guarded(a.name, || served::alloc(&Call::new(a.api, a.from), &ask));
         if let Some(Some(p)) = served {
             // SAFETY: not null; the program's variable.
@@ -64,6 +73,8 @@ unsafe fn asked(a: &Asked, real: impl Fn() -> Result) -> Result {
 }
 
 macro_rules! allocs {
+    (@) => { None };
+    (@ $pool:ident) => { Some($pool as usize) };
     ($($(#[$doc:meta])* $name:ident = $api:ident $own:literal: $t:ident($($pool:ident)?);)*) => {
         $($(#[$doc])*
         pub unsafe fn $name(
@@ -74,7 +85,7 @@ macro_rules! allocs {
             $($pool: Ptr,)?
             stream: Stream,
         ) -> Result {
-            let pool = 0 $(+ $pool as usize)?;
+            let pool = allocs!(@ $($pool)?);
             let name = stringify!($t);
             let a = Asked { name, api: Api::$api, from, out, bytes, pool, stream, per_thread: $own };
             // SAFETY: the program's arguments.

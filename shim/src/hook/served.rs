@@ -1,13 +1,16 @@
 //! Stream-ordered requests that the arena serves, and frees of its blocks.
 
-use vramscope_core::arena::{BadFree, Block, StreamId};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+
+use vramscope_core::arena::{BadFree, Block, Free, StreamId};
 use vramscope_core::event::{Event, EventKind, Memory, Source, TrimWhy};
-use vramscope_core::pool::{Fence, Scope};
+use vramscope_core::pool::{ContextId, Fence, Scope};
 
 use super::record_bad_free;
-use crate::arena::{self, Arena, Named, Serves};
+use crate::arena::{self, Arena, Gpu, Named, Serves};
 use crate::call::Call;
-use crate::cuda::{self, DevicePtr, ERROR_INVALID_HANDLE, ERROR_INVALID_VALUE, Result, STREAM_LEGACY, SUCCESS, Stream};
+use crate::cuda::{self, DevicePtr, ERROR_INVALID_VALUE, Result, STREAM_LEGACY, SUCCESS, Stream};
 use crate::pool::{self, POOL};
 use crate::upstream::{self, Up};
 use crate::{capture, context, driver, recorder, settings, state, sync, usage};
@@ -22,13 +25,20 @@ pub struct Ask {
     pub stream: Stream,
     /// Whether its default stream is the thread's own.
     pub per_thread: bool,
-    /// From this arena, whatever the pool.
+    /// From this arena, whatever the pool,
     pub arena: Option<&'static Arena>,
+    /// which is one of this device.
+    pub device: i32,
 }
 
-/// Whether a stream captures. (The question costs nothing where none does.)
-pub fn captures(stream: Stream, per_thread: bool) -> bool {
-    capture::any() && driver::is_capturing(stream, per_thread)
+/// Whether a stream captures, or why it can't be told. (The question costs nothing where none does.)
+fn captures(stream: Stream, per_thread: bool) -> std::result::Result<bool, Result> {
+    if capture::any() { driver::captures(stream, per_thread) } else { Ok(false) }
+}
+
+/// Whether a stream captures, or may.
+pub fn is_capturing(stream: Stream, per_thread: bool) -> bool {
+    captures(stream, per_thread) != Ok(false)
 }
 
 /// Serves a request; `None`: it is the driver's, after everything was given back if memory was short.
@@ -37,10 +47,13 @@ pub fn alloc(call: &Call, ask: &Ask) -> Option<DevicePtr> {
         return None;
     }
     // Memory of a graph is the graph's: its nodes are the driver's business.
-    if ask.arena.is_none() && captures(ask.stream, ask.per_thread) {
-        return None;
-    }
-    let stream = arena::named(ask.stream, ask.per_thread)?;
+    let stream = match captures(ask.stream, ask.per_thread) {
+        Ok(false) => arena::named(ask.stream, ask.per_thread).ok()?,
+        // A number may not be asked for now. (A private pool serves one capture: its blocks come free with its end.)
+        Ok(true) if ask.arena.is_some() => arena::unnamed(ask.device)?,
+        _ => return None,
+    };
+    finish_put_off();
     if context::slot(stream.context).dying() {
         return None;
     }
@@ -55,7 +68,7 @@ pub fn alloc(call: &Call, ask: &Ask) -> Option<DevicePtr> {
     let id = recorder::new_id();
     let block = allocated(arena, call, ask.bytes, stream, id)?;
     if owner != 0 {
-        arena::note_alloc(owner, block.address, block.bytes);
+        arena::note_alloc(owner, &block);
     }
     told(call, stream, &block);
     Some(block.address)
@@ -152,16 +165,32 @@ fn bad(call: &Call, p: DevicePtr, why: BadFree) -> Result {
 
 /// `cuMemFreeAsync` of a block of the arena.
 pub fn free(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Stream, per_thread: bool) -> Result {
-    // A capture may free only what it allocated, and that is not the arena's.
-    if captures(stream, per_thread) {
-        return ERROR_INVALID_VALUE;
+    match captures(stream, per_thread) {
+        Ok(false) => match arena::named(stream, per_thread) {
+            Ok(stream) => free_in(call, arena, p, stream),
+            // An earlier fault, for one.
+            Err(r) => r,
+        },
+        // A capture may free only what it allocated, and that is not the arena's.
+        Ok(true) => ERROR_INVALID_VALUE,
+        Err(r) => r,
     }
-    free_in(call, arena, p, stream, per_thread)
 }
 
-/// The same, whether or not the stream captures.
-pub fn free_in(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Stream, per_thread: bool) -> Result {
-    let Some(stream) = arena::named(stream, per_thread) else { return ERROR_INVALID_HANDLE };
+/// The same, in a stream that PyTorch may be capturing.
+pub fn free_captured(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Stream) -> Result {
+    let stream = if is_capturing(stream, false) {
+        arena::unnamed(arena.backing().device()).ok_or(cuda::ERROR_INVALID_CONTEXT)
+    } else {
+        arena::named(stream, false)
+    };
+    match stream {
+        Ok(stream) => free_in(call, arena, p, stream),
+        Err(r) => r,
+    }
+}
+
+fn free_in(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Named) -> Result {
     match arena.begin_free(p) {
         Err(why) => bad(call, p, why),
         Ok(free) => {
@@ -171,7 +200,7 @@ pub fn free_in(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Stream,
                 let handle = context::slot(stream.context).handle();
                 driver::fill_in(handle, stream.handle, p, upstream::FREED, block.bytes);
             }
-            arena::note_free(p, block.bytes);
+            arena::note_free(p, block.requested);
             free.finish(StreamId(stream.id));
             SUCCESS
         }
@@ -180,26 +209,78 @@ pub fn free_in(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Stream,
 
 /// `cuMemFree` of a block of the arena: after all work of the context, as the barrier has it.
 pub fn free_plain(call: &Call, arena: &'static Arena, p: DevicePtr) -> Result {
-    // A free needs no current context.
-    let device = || context::of_device(arena.backing().device()).next();
-    let Some(id) = context::current().map(|c| c.id).or_else(device) else { return cuda::ERROR_INVALID_CONTEXT };
-    let handle = context::slot(id).handle();
-    let stream = driver::in_context(handle, || arena::named(STREAM_LEGACY, false));
-    let Some(stream) = stream else { return ERROR_INVALID_VALUE };
     let free = match arena.begin_free(p) {
         Err(why) => return bad(call, p, why),
         Ok(free) => free,
     };
-    // The default stream's later work comes after everything that the context has now; where no barrier can be used the
-    // host waits, as it does natively.
+    // A free needs no current context.
+    let device = || context::of_device(arena.backing().device()).next();
+    let Some(id) = context::current().map(|c| c.id).or_else(device) else { return cuda::ERROR_INVALID_CONTEXT };
+    let block = *free.block();
+    freeing(call, &block, 0);
+    let r = ordered(id, free);
+    if r == SUCCESS {
+        arena::note_free(p, block.requested);
+    } else {
+        // It did not happen: the block is live again.
+        recorder::event(&Event { kind: EventKind::FreeFailed, id: block.id, code: r as u16, ..Event::default() });
+    }
+    r
+}
+
+type Going = Free<'static, Gpu>;
+
+/// The default stream's later work comes after everything that the context has now: then the block is its. Where no barrier
+/// can be used the host waits, as it does natively; not while a stream captures, which that would spoil: then the block is
+/// put off.
+fn ordered(id: ContextId, free: Going) -> Result {
+    let handle = context::slot(id).handle();
     if sync::fence(id) == Fence::Refused && !state::exiting() {
+        if capture::any() {
+            put_off(id, free);
+            return SUCCESS;
+        }
         let r = driver::relaxed(|| driver::synchronize(handle));
         if r != SUCCESS {
             return r;
         }
     }
-    freeing(call, free.block(), stream.id);
-    arena::note_free(p, free.block().bytes);
-    free.finish(StreamId(stream.id));
+    // While a blocking stream captures, the default one can't be named.
+    let stream = if capture::any() { None } else { driver::in_context(handle, || Some(arena::named(STREAM_LEGACY, false))) };
+    match stream {
+        Some(Ok(stream)) => drop(free.finish(StreamId(stream.id))),
+        Some(Err(r)) => return r,
+        None => put_off(id, free),
+    }
     SUCCESS
+}
+
+/// Frees that wait for the end of a capture.
+static PUT_OFF: Mutex<Vec<(ContextId, Going)>> = Mutex::new(Vec::new());
+static ANY_PUT_OFF: AtomicBool = AtomicBool::new(false);
+
+fn put_off(id: ContextId, free: Going) {
+    PUT_OFF.lock().unwrap_or_else(|e| e.into_inner()).push((id, free));
+    ANY_PUT_OFF.store(true, Release);
+}
+
+/// No capture goes on any more: what was put off is done.
+#[inline]
+fn finish_put_off() {
+    if ANY_PUT_OFF.load(Relaxed) && !capture::any() {
+        finish_put_off_now();
+    }
+}
+
+#[cold]
+fn finish_put_off_now() {
+    let all = {
+        let mut list = PUT_OFF.lock().unwrap_or_else(|e| e.into_inner());
+        ANY_PUT_OFF.store(false, Release);
+        std::mem::take(&mut *list)
+    };
+    for (id, free) in all {
+        // One that fails now is live again, and nobody's.
+        ordered(id, free);
+    }
 }

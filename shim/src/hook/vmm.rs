@@ -16,7 +16,7 @@ use crate::cuda::{AllocationProp, DevicePtr, MEM_LOCATION_TYPE_DEVICE, Ptr, Resu
 use crate::hooks::types;
 use crate::ledger::Entry;
 use crate::recorder::{self, LEDGER};
-use crate::{pool, sight, state, usage};
+use crate::{arena, pool, sight, state, usage};
 
 /// A mapping: its bytes and the ledger's key of its memory.
 #[derive(Clone, Copy)]
@@ -99,6 +99,10 @@ pub unsafe fn import(
 
 /// `cuMemRetainAllocationHandle`: one more reference (the driver gives the same handle again).
 pub unsafe fn retain(real: types::cuMemRetainAllocationHandle, _: usize, out: *mut u64, p: Ptr) -> Result {
+    // Stream-ordered memory has no handle.
+    if arena::holding(p as u64).is_some() {
+        return crate::cuda::ERROR_INVALID_VALUE;
+    }
     // SAFETY: the program's arguments.
     let r = unsafe { real(out, p) };
     if r == SUCCESS && !out.is_null() && state::active() {

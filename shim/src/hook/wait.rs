@@ -3,7 +3,7 @@
 use crate::arena;
 use crate::cuda::{Context, Result, Stream};
 use crate::hooks::types;
-use crate::{context, driver, state};
+use crate::{capture, context, driver, state};
 
 /// Whether there is anybody to tell.
 fn watched() -> bool {
@@ -11,13 +11,13 @@ fn watched() -> bool {
 }
 
 fn stream(stream: Stream, per_thread: bool, real: impl FnOnce() -> Result) -> Result {
-    if !watched() {
+    // (In a capture a stream's number may not be asked for.)
+    if !watched() || capture::any() {
         return real();
     }
-    let known = state::guarded("cuStreamSynchronize", || arena::named(stream, per_thread)).flatten();
-    match known {
-        Some(s) => arena::synced(s.device, real, Some(s.id)),
-        None => real(),
+    match state::guarded("cuStreamSynchronize", || arena::named(stream, per_thread)) {
+        Some(Ok(s)) => arena::synced(s.device, real, Some(s.id)),
+        _ => real(),
     }
 }
 
