@@ -91,6 +91,9 @@ fn kill_one(threads: u32, seed: u64, trace: &str, settings: &[(&str, &str)]) -> 
     program = program.env("VRAMSCOPE_TRACE", folder.path().join(trace));
     for (name, value) in settings {
         program = program.env(name, value);
+        if (*name, *value) == ("VRAMSCOPE_POOL", "on") {
+            program = program.arg("ordered");
+        }
     }
     let mut command = program.command(Mode::Pooled, folder.path());
     command.stdout(Stdio::null()).stderr(File::create(folder.path().join("stderr")).expect("stderr"));
@@ -192,6 +195,13 @@ fn compressed() {
 #[test]
 fn four_threads() {
     kills(40, 4, "a.jsonl", &[], true);
+}
+
+/// Memory of streams, served by us.
+#[test]
+fn stream_ordered() {
+    kills(20, 1, "a.jsonl", &[("VRAMSCOPE_POOL", "on")], true);
+    kills(20, 4, "a.jsonl.zst", &[("VRAMSCOPE_POOL", "on")], true);
 }
 
 /// Only the last part is kept, and it has the last calls.

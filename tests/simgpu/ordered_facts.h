@@ -613,6 +613,7 @@ static void pool_attributes(void) {
   p = 0x1234;
   r = cuMemAllocAsync(&p, (size_t)1 << 50, s1);
   say("alloc_async_huge_ptr", "%s, %s", name(r), p == 0x1234 ? "unchanged" : p ? "some ptr" : "null");
+  CODE("alloc_async_size_max", cuMemAllocAsync(&p, SIZE_MAX, s1));
   size_t free_bytes, total;
   MUST(cuMemGetInfo(&free_bytes, &total));
   size_t used_before = used();

@@ -109,6 +109,7 @@ static CUresult allocate(const char* name, CUdeviceptr* out, size_t size, CUmemo
       }
       return result;
     }
+    if (size > p->dev->capacity) return CUDA_ERROR_OUT_OF_MEMORY;
     size_t taken = (size + STEP - 1) / STEP * STEP;
     for (int pass = 0; pass < 4; ++pass) { // ready now; this stream's own; after a wait on the device; new memory
       if (pass == 2 && !p->attributes[CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES]) continue;

@@ -27,6 +27,8 @@ pub enum Mode {
     Device,
     /// `VRAMSCOPE_SYNC=host`.
     Host,
+    /// `VRAMSCOPE_POOL=on`: stream-ordered memory is served, too.
+    Ordered,
 }
 
 impl Mode {
@@ -37,12 +39,16 @@ impl Mode {
     /// For programs whose order is the device's alone.
     pub const ORDER: &[Mode] = &[Mode::Recording, Mode::Pooled, Mode::Device, Mode::Host];
 
+    /// For programs with stream-ordered memory.
+    pub const ORDERED: &[Mode] = &[Mode::Recording, Mode::Ordered];
+
     fn settings(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Mode::Bare | Mode::Pooled => &[],
             Mode::Recording => &[("VRAMSCOPE_POOL", "off")],
             Mode::Device => &[("VRAMSCOPE_SYNC", "device")],
             Mode::Host => &[("VRAMSCOPE_SYNC", "host")],
+            Mode::Ordered => &[("VRAMSCOPE_POOL", "on")],
         }
     }
 }

@@ -1,0 +1,257 @@
+//! Stream-ordered memory (`cudaMallocAsync`), bare, recorded and served (`VRAMSCOPE_POOL=on`): what a program reads, and every
+//! answer it gets, is the same. The kernels of the simulated GPU act when they end, so a block that is handed out too early
+//! is read as a wrong number; two drivers with a fault prove that this would be noticed.
+
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+
+use support::{History, Link, Mode, Program, Run, build};
+use vramscope_core::event::{Event, EventKind, Memory};
+
+fn ordered(case: &str) -> Program {
+    Program::new("ordered", Link::Runtime13).arg(case)
+}
+
+fn memory(case: &str) -> Program {
+    Program::new("ordered_memory", Link::Runtime13).arg(case).env("SIMGPU_MEMORY_MB", "1024")
+}
+
+/// Bare and in all modes. What is wrong in the bare run as well would prove nothing.
+fn same(program: &Program) -> Vec<Run> {
+    let runs = program.same(Mode::ORDERED);
+    runs[0].assert_success();
+    let wrong = runs[0].stdout.lines().filter(|l| l.contains(" wrong") && !l.contains(" 0 wrong")).count();
+    assert_eq!(wrong, 0, "{}", runs[0].stdout);
+    runs
+}
+
+#[test]
+fn blocks_of_streams() {
+    for case in ["one_stream", "steal", "steal_alone", "freed_elsewhere", "freed_after_waiting", "legacy"] {
+        same(&ordered(case));
+    }
+}
+
+#[test]
+fn streams_that_come_and_go() {
+    for case in ["ended_streams", "many_streams", "reset"] {
+        same(&ordered(case));
+    }
+}
+
+#[test]
+fn graphs_and_captures() {
+    for case in ["graph", "captures", "freed_beside_capture"] {
+        same(&ordered(case));
+    }
+}
+
+#[test]
+fn threads() {
+    for case in ["handed_over", "threads"] {
+        same(&ordered(case));
+    }
+}
+
+#[test]
+fn devices_and_contexts() {
+    for case in ["devices", "no_access", "contexts"] {
+        same(&ordered(case));
+    }
+}
+
+#[test]
+fn through_every_runtime() {
+    for link in Link::RUNTIME {
+        for case in ["steal_alone", "threads"] {
+            same(&Program::new("ordered", link).arg(case));
+        }
+    }
+}
+
+#[test]
+fn a_full_device() {
+    for case in ["full", "others"] {
+        same(&memory(case));
+    }
+}
+
+#[test]
+fn what_is_said_of_memory() {
+    for case in ["info", "attributes", "threshold"] {
+        same(&memory(case));
+    }
+}
+
+#[test]
+fn what_is_said_of_pointers() {
+    for case in ["pointers", "errors"] {
+        same(&memory(case));
+    }
+}
+
+#[test]
+fn pools_of_the_program() {
+    same(&memory("pools"));
+}
+
+#[test]
+fn a_limit() {
+    for mode in Mode::ORDERED {
+        let run = memory("limited").env("VRAMSCOPE_LIMIT", "300MiB").run(*mode);
+        run.assert_success();
+        assert_eq!(run.stdout.matches("18 blocks, total 300 MiB, 1\n").count(), 2, "{run}: {}", run.stdout);
+        assert!(run.stdout.contains("more at once: no"), "{run}: {}", run.stdout);
+    }
+}
+
+/// A child that forgets to exec, and a parent that goes on.
+#[test]
+fn forked() {
+    same(&memory("fork"));
+}
+
+/// The allocations that were never freed, by their sizes.
+fn live(history: &History) -> Vec<u64> {
+    let freed = history.freed();
+    let left = history.of(EventKind::Alloc).filter(|e| e.memory == Memory::Async && !freed.contains(&e.id));
+    left.map(|e| e.bytes).collect()
+}
+
+#[test]
+fn what_is_alive_at_the_end() {
+    for run in &same(&memory("leak"))[1..] {
+        let history = run.history();
+        assert_eq!(live(&history), [1 << 20, 3 << 20, 5 << 20, 7 << 20, 9 << 20], "{run}");
+        assert_eq!(history.of(EventKind::Exit).count(), 1, "{run}");
+    }
+}
+
+// ---- random programs ----
+
+const OPERATIONS: u64 = 400_000;
+const RUNS: u64 = 24;
+
+/// A seed that fails can be run by itself: `ordered_random-driver SEED THREADS OPERATIONS CAPTURE`.
+fn random(seed: u64, threads: u64, operations: u64, capture: bool) -> Program {
+    let program = Program::new("ordered_random", Link::Driver).arg(seed.to_string()).arg(threads.to_string());
+    program.arg(operations.to_string()).arg(if capture { "1" } else { "0" })
+}
+
+fn all_right(run: &Run, threads: u64) -> bool {
+    run.status.success() && run.stdout.matches(" 0 wrong, 0 refused").count() as u64 == threads
+}
+
+fn seeds(seeds: impl Iterator<Item = u64>, capture: bool) {
+    for seed in seeds {
+        let threads = 1 + seed * 3 % 8;
+        println!("seed {seed}: {threads} threads");
+        let mut program = random(seed, threads, OPERATIONS / RUNS / threads, capture);
+        if seed % 3 == 1 {
+            // Little memory: chunks come and go, blocks are taken from others.
+            program = program.env("SIMGPU_MEMORY_MB", "640");
+        }
+        let runs = program.same(Mode::ORDERED);
+        assert!(all_right(&runs[0], threads), "{}", runs[0].stdout);
+    }
+}
+
+#[test]
+fn random_programs() {
+    seeds(0..RUNS / 2, false);
+}
+
+#[test]
+fn random_programs_with_captures() {
+    seeds(RUNS / 2..RUNS, true);
+}
+
+// ---- the proof that a fault would be noticed ----
+
+/// Waits of one stream for another that do nothing: memory of a busy stream is written too early.
+#[test]
+fn a_lost_wait_is_noticed() {
+    let broken = build::simgpu_with("no_stream_wait.cpp");
+    let run = |mode| ordered("steal_alone").env("LD_LIBRARY_PATH", &broken).run(mode);
+    let right = |run: &Run| run.status.success() && run.stdout.contains(" 0 wrong");
+    assert!(right(&run(Mode::Bare)), "the program makes no stream wait itself");
+    assert!(right(&run(Mode::Recording)), "nor does a library that only records");
+    assert!(!right(&run(Mode::Ordered)), "the lost wait was not noticed");
+}
+
+/// Events that have always come to pass: the same.
+#[test]
+fn an_event_taken_for_done_is_noticed() {
+    let broken = build::simgpu_with("no_pending.cpp");
+    let runs =
+        |mode| (0..4).all(|seed| all_right(&random(seed, 3, 4000, false).env("LD_LIBRARY_PATH", &broken).run(mode), 3));
+    assert!(runs(Mode::Bare), "nothing else of the driver is broken");
+    assert!(!runs(Mode::Ordered), "no seed read a wrong number");
+}
+
+// ---- the history ----
+
+/// At every moment the blocks in use lie in memory that the pool holds, and no two in one place.
+fn layers_add_up(run: &Run) {
+    let history = run.history();
+    let mut events: Vec<&Event> = history.events().map(|(_, e)| e).collect();
+    events.sort_by_key(|e| e.time);
+    let mut segments: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut held: HashMap<u64, u64> = HashMap::new();
+    let mut blocks: HashMap<u64, u64> = HashMap::new();
+    let (mut reserved, mut active, mut most, mut served) = (0u64, 0u64, 0, 0);
+    for e in events {
+        match e.kind {
+            EventKind::SegmentAlloc => {
+                held.insert(e.id, e.address);
+                segments.insert(e.address, e.address + e.bytes.max(e.block));
+                reserved += e.bytes.max(e.block);
+            }
+            EventKind::SegmentFree => {
+                let begin = held.remove(&e.id).expect("a segment that was taken");
+                reserved -= segments.remove(&begin).expect("its range") - begin;
+            }
+            EventKind::Alloc if e.memory == Memory::Async && e.extra[0] != 0 => {
+                let (mut at, end) = (e.address, e.address + e.block.max(e.bytes));
+                while at < end {
+                    let (_, segment_end) = segments.range(..=at).next_back().unwrap_or((&0, &0));
+                    assert!(*segment_end > at, "{run}: {e:?} lies in no segment at {at:#x}");
+                    at = *segment_end;
+                }
+                blocks.insert(e.id, end - e.address);
+                active += end - e.address;
+                served += 1;
+                most = most.max(active);
+            }
+            EventKind::Free => active -= blocks.remove(&e.id).unwrap_or(0),
+            _ => {}
+        }
+        assert!(active <= reserved, "{run}: {active} bytes in use of {reserved} at {e:?}");
+    }
+    assert!(served > 0 && most > 0, "{run}: nothing was served");
+}
+
+#[test]
+fn the_history_adds_up() {
+    for case in ["one_stream", "steal", "ended_streams"] {
+        layers_add_up(&ordered(case).run(Mode::Ordered));
+    }
+    for case in ["full", "threshold"] {
+        layers_add_up(&memory(case).run(Mode::Ordered));
+    }
+}
+
+/// What the reports make of it: active and inactive are what the pool holds.
+#[test]
+fn the_report_adds_up() {
+    let run = memory("leak").run(Mode::Ordered);
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_vramscope"))
+        .arg("report")
+        .arg(&run.traces()[0])
+        .output()
+        .expect("the command");
+    let text = String::from_utf8_lossy(&out.stdout);
+    println!("{text}");
+    assert!(text.contains("25.0 MiB"), "{run}: what is alive is not told");
+}
