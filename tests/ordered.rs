@@ -7,7 +7,7 @@ mod support;
 use std::collections::{BTreeMap, HashMap};
 
 use support::{History, Link, Mode, Program, Run, build};
-use vramscope_core::event::{Event, EventKind, Memory};
+use vramscope_core::event::{Event, EventKind, Memory, Source};
 
 fn ordered(case: &str) -> Program {
     Program::new("ordered", Link::Runtime13).arg(case)
@@ -45,6 +45,18 @@ fn graphs_and_captures() {
     for case in ["graph", "captures", "freed_beside_capture"] {
         same(&ordered(case));
     }
+}
+
+/// Natively these calls are refused, and spoil the capture.
+#[test]
+fn what_a_capture_forbids() {
+    same(&ordered("forbidden"));
+}
+
+/// Natively a request gets new memory before it is made to wait for another stream's.
+#[test]
+fn nobody_waits_for_an_endless_kernel() {
+    same(&ordered("endless"));
 }
 
 #[test]
@@ -172,8 +184,10 @@ fn random_programs_with_captures() {
 /// Waits of one stream for another that do nothing: memory of a busy stream is written too early.
 #[test]
 fn a_lost_wait_is_noticed() {
-    let broken = build::simgpu_with("no_stream_wait.cpp");
-    let run = |mode| ordered("steal_alone").env("LD_LIBRARY_PATH", &broken).run(mode);
+    let mut libraries = build::simgpu_with("no_stream_wait.cpp").into_os_string();
+    libraries.push(":");
+    libraries.push(build::simgpu());
+    let run = |mode| ordered("steal_alone").env("LD_LIBRARY_PATH", &libraries).run(mode);
     let right = |run: &Run| run.status.success() && run.stdout.contains(" 0 wrong");
     assert!(right(&run(Mode::Bare)), "the program makes no stream wait itself");
     assert!(right(&run(Mode::Recording)), "nor does a library that only records");
@@ -212,7 +226,10 @@ fn layers_add_up(run: &Run) {
                 let begin = held.remove(&e.id).expect("a segment that was taken");
                 reserved -= segments.remove(&begin).expect("its range") - begin;
             }
-            EventKind::Alloc if e.memory == Memory::Async && e.extra[0] != 0 => {
+            EventKind::Alloc
+                if e.memory == Memory::Async
+                    && matches!(Source::from_number(e.how), Some(Source::Hit | Source::Miss)) =>
+            {
                 let (mut at, end) = (e.address, e.address + e.block.max(e.bytes));
                 while at < end {
                     let (_, segment_end) = segments.range(..=at).next_back().unwrap_or((&0, &0));

@@ -275,7 +275,11 @@ static void case_captures(void) {
   capturing(cudaStreamCaptureModeRelaxed);
   capturing(cudaStreamCaptureModeThreadLocal);
   capturing(cudaStreamCaptureModeGlobal);
-  /* what a capture forbids, it forbids */
+  verdict("captures");
+}
+/* What a capture in the strictest mode forbids the thread that began it. */
+static void case_forbidden(void) {
+  begin_on(0);
   CUstream a = make(NON_BLOCKING), b = make(NON_BLOCKING);
   CUdeviceptr x = get(4 * N, b);
   void* p = NULL;
@@ -294,7 +298,31 @@ static void case_captures(void) {
   slow_fill(b, x, N, 410, 1);
   check_block("after the refusals", x, N, 410, b);
   put(x, b);
-  verdict("captures");
+  verdict("forbidden");
+}
+/* A kernel that ends only when the host has seen what another stream did: nobody may be made to wait for it. */
+static void case_endless(void) {
+  begin_on(0);
+  int* flag;
+  CUdeviceptr on_device;
+  alarm(30);
+  MUST(cuMemHostAlloc((void**)&flag, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+  MUST(cuMemHostGetDevicePointer(&on_device, flag, 0));
+  CUstream a = make(NON_BLOCKING), b = make(NON_BLOCKING);
+  static const size_t sizes[] = {1000, 100000, 3 * MB, 40 * MB};
+  for (size_t i = 0; i < LENGTH(sizes); ++i) {
+    CUdeviceptr old = get(sizes[i], a);
+    *(volatile int*)flag = 0;
+    spin_flag(a, on_device);
+    put(old, a); /* behind the kernel */
+    CUdeviceptr fresh = get(sizes[i], b);
+    slow_fill(b, fresh, (int)(sizes[i] / 4), 420 + (int)i, 1);
+    check_block("beside an endless kernel", fresh, (int)(sizes[i] / 4), 420 + (int)i, b);
+    put(fresh, b);
+    *(volatile int*)flag = 1;
+    MUST(cudaStreamSynchronize(a));
+  }
+  verdict("endless");
 }
 /* A block's free while another stream captures, and its memory wanted then. */
 static void case_freed_beside_capture(void) {
@@ -587,5 +615,5 @@ static void case_reset(void) {
 }
 
 CASES(CASE(one_stream), CASE(steal), CASE(steal_alone), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
-      CASE(graph), CASE(captures), CASE(freed_beside_capture), CASE(handed_over), CASE(threads), CASE(many_streams), CASE(devices), CASE(no_access),
+      CASE(graph), CASE(captures), CASE(forbidden), CASE(endless), CASE(freed_beside_capture), CASE(handed_over), CASE(threads), CASE(many_streams), CASE(devices), CASE(no_access),
       CASE(contexts), CASE(reset))

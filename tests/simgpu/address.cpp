@@ -96,7 +96,7 @@ bool map_frames(CUdeviceptr va, ptrdiff_t delta, Device* dev, int fd, const std:
     if (mmap(to, run * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)frames[i] * (off_t)PAGE) == MAP_FAILED) return false;
     i += run;
   }
-  mappings()[va] = {frames.size() * PAGE, delta, dev, listed, {}};
+  mappings()[va] = {frames.size() * PAGE, delta, dev, listed, {}, {}};
   return true;
 }
 void unmap_frames(CUdeviceptr va) {
@@ -106,9 +106,9 @@ void unmap_frames(CUdeviceptr va) {
   mappings().erase(it);
 }
 
-static bool may_use(Context* ctx, const Mapping& m) {
+static bool may_use(Context* ctx, const Mapping& m, bool write) {
   if (!ctx) return true;
-  if (m.listed) return m.access.count(ctx->dev->ordinal) != 0;
+  if (m.listed) return m.access.count(ctx->dev->ordinal) && !(write && m.read_only.count(ctx->dev->ordinal));
   if (m.dev == ctx->dev) return true;
   for (Context* peer : ctx->peers)
     if (peer->dev == m.dev) return true;
@@ -117,7 +117,7 @@ static bool may_use(Context* ctx, const Mapping& m) {
 
 // Like the hardware this looks at pages, not at allocations: a freed block whose page lives on can still be read and written.
 // SIMGPU_STRICT=1 looks at allocations too, as a memory checker would.
-char* reach(Context* ctx, CUdeviceptr p, size_t bytes) {
+char* reach(Context* ctx, CUdeviceptr p, size_t bytes, bool write) {
   static const bool strict = env("SIMGPU_STRICT", 0);
   if (is_host_visible(p)) return (char*)p;
   if (strict && !find(p)) return nullptr;
@@ -126,7 +126,7 @@ char* reach(Context* ctx, CUdeviceptr p, size_t bytes) {
   --it;
   char* start = (char*)p + it->second.delta;
   for (CUdeviceptr at = p, end = p + bytes; at < end;) {
-    if (it == mappings().end() || at < it->first || at >= it->first + it->second.size || !may_use(ctx, it->second)) return nullptr;
+    if (it == mappings().end() || at < it->first || at >= it->first + it->second.size || !may_use(ctx, it->second, write)) return nullptr;
     at = it->first + it->second.size;
     ++it;
   }

@@ -145,7 +145,8 @@ static CUresult end_capture(const char* name, CUstream stream, CUgraph* out, boo
 
 static CUresult capture_info(const char* name, CUstream stream, bool per_thread, CUstreamCaptureStatus* status, uint64_t* id, CUgraph* graph,
                              const CUgraphNode** deps, const CUgraphEdgeData** data, size_t* count) {
-  return enter(name, CONTEXT, [&] {
+  return enter(name, SOUND | ALWAYS, [&] {
+    if ((!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) && !top()) return CUDA_ERROR_INVALID_CONTEXT;
     Stream* s = stream_of(stream, per_thread);
     if (!status) return CUDA_ERROR_INVALID_VALUE;
     if (!s) return CUDA_ERROR_INVALID_HANDLE;

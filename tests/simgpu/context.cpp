@@ -297,6 +297,7 @@ API CUresult cuCtxRecordEvent(CUcontext handle, CUevent e) {
   return barrier_call("cuCtxRecordEvent", handle, e, [](Context* ctx, Event* event) {
     if (event->ctx != ctx) return CUDA_ERROR_INVALID_HANDLE; // the event must be of this context
     event->task = all_work(ctx);
+    event->stream = 0;
     event->capture = nullptr;
     event->nodes.clear();
     return CUDA_SUCCESS;

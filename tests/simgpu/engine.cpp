@@ -59,6 +59,8 @@ TaskRef submit(Context* ctx, Op op, const std::vector<TaskRef>& after) {
   auto task = std::make_shared<Task>();
   task->op = std::move(op);
   task->ctx = ctx;
+  static uint64_t last = 0;
+  task->seq = ++last;
   for (auto& dep : after)
     if (dep && !dep->done) {
       dep->dependents.push_back(task);

@@ -7,12 +7,12 @@ namespace sim {
 
 static double seconds(uint64_t clocks) { return (double)(int64_t)clocks / CLOCK_HZ; }
 
-// Work on the contents of the spans, in the order given.
-static std::function<CUresult()> touch(Context* ctx, std::vector<Span> spans, std::function<void(char** at)> body) {
+// Work on the contents of the spans, in the order given. The first is written, but for a kernel that only reads.
+static std::function<CUresult()> touch(Context* ctx, std::vector<Span> spans, std::function<void(char** at)> body, bool writes = true) {
   return [=] {
     char* at[4] = {};
     for (size_t i = 0; i < spans.size(); ++i)
-      if (spans[i].bytes && !(at[i] = reach(ctx, spans[i].p, spans[i].bytes))) return CUDA_ERROR_ILLEGAL_ADDRESS;
+      if (spans[i].bytes && !(at[i] = reach(ctx, spans[i].p, spans[i].bytes, writes && i == 0))) return CUDA_ERROR_ILLEGAL_ADDRESS;
     body(at);
     return CUDA_SUCCESS;
   };
@@ -56,7 +56,7 @@ static Op spin_flag(Context* ctx, const Args& a) { // flag
     char* at = reach(ctx, flag, 4);
     return !at || *(volatile int*)at != 0;
   };
-  return {0, raised, touch(ctx, {{flag, 4}}, [](char**) {}), nullptr};
+  return {0, raised, touch(ctx, {{flag, 4}}, [](char**) {}, false), nullptr};
 }
 
 const Kernel* kernel_named(const std::string& name) {

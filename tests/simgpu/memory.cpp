@@ -15,6 +15,10 @@ Allocation* find(CUdeviceptr p) {
   Allocation* a = std::prev(it)->second;
   return p < a->base + a->size ? a : nullptr;
 }
+Allocation* told(CUdeviceptr p) {
+  Allocation* a = find(p);
+  return a && a->kind == Kind::Graph && a->frames.empty() ? nullptr : a;
+}
 Allocation* find_base(CUdeviceptr p) {
   auto it = allocations().find(p);
   return it == allocations().end() ? nullptr : it->second;
@@ -317,7 +321,7 @@ API CUresult cuMemHostGetFlags(unsigned* flags, void* p) {
 }
 API CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr dptr) {
   return enter("cuMemGetAddressRange_v2", CONTEXT, [&] {
-    Allocation* a = find(dptr);
+    Allocation* a = told(dptr);
     if (!a) return CUDA_ERROR_NOT_FOUND;
     put(base, a->base);
     put(size, a->size); // the size asked for, to the byte

@@ -36,12 +36,12 @@ static CUresult attribute(void* data, CUpointer_attribute which, CUdeviceptr ptr
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE: return give(range.size);
     case CU_POINTER_ATTRIBUTE_MAPPED: return give((unsigned)1);
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: return give((uint64_t)0);
-    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return give((unsigned)0);
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: return give((unsigned)legacy_ipc);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS: return give((unsigned)CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE: return give((CUmemoryPool)a->pool);
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE: return give(mapped.size);
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR: return give(mapped.base);
-    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return give((unsigned long long)a->buffer_id);
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: return give((unsigned long long)a->buffer_id << 20); // another number than the buffer's
   }
   return CUDA_ERROR_INVALID_VALUE;
 }
@@ -61,14 +61,14 @@ using namespace sim;
 API CUresult cuPointerGetAttribute(void* data, CUpointer_attribute which, CUdeviceptr ptr) {
   return enter("cuPointerGetAttribute", INIT, [&] {
     if (!data) return CUDA_ERROR_INVALID_VALUE;
-    return attribute(data, which, ptr, find(ptr));
+    return attribute(data, which, ptr, told(ptr));
   });
 }
 // Unlike the above this succeeds for any pointer. Where there is nothing to say it answers zeros, and of a range nothing.
 API CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* which, void** data, CUdeviceptr ptr) {
   return enter("cuPointerGetAttributes", INIT, [&] {
     if (!count || !which || !data) return CUDA_ERROR_INVALID_VALUE;
-    Allocation* a = find(ptr);
+    Allocation* a = told(ptr);
     for (unsigned i = 0; i < count; ++i) {
       if (!data[i]) return CUDA_ERROR_INVALID_VALUE;
       if (attribute(data[i], which[i], ptr, a) == CUDA_SUCCESS) continue;
@@ -86,6 +86,7 @@ API CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute which,
   return enter("cuPointerSetAttribute", CONTEXT, [&] {
     Allocation* a = find(ptr);
     if (!value || which != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !a) return CUDA_ERROR_INVALID_VALUE;
+    if (a->kind == Kind::Vmm) return CUDA_ERROR_NOT_SUPPORTED;
     unsigned on;
     memcpy(&on, value, sizeof on);
     a->sync_memops = on != 0;

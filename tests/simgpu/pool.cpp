@@ -1,6 +1,6 @@
 // Stream-ordered allocation: pools of reserved memory, cut into blocks. A block freed on a stream can be had again at once by
-// that stream, by others when the free has come to pass (or by making them wait for it). Reserved memory above the release
-// threshold goes back at the next synchronisation.
+// that stream, by others when the free has come to pass or when they waited for an event behind it; they get new memory before
+// they are made to wait for it. Reserved memory above the release threshold goes back at the stream's next synchronisation.
 #include "pool.h"
 #include <algorithm>
 
@@ -35,57 +35,118 @@ static void count(Pool* p, CUmemPool_attribute current, long long change) {
 }
 
 static bool ready(const Free& f) { return !f.done || f.done->done; }
-static void settle(Chunk* c) { // joins neighbours whose frees have both come to pass
-  for (auto it = c->holes.begin(); std::next(it) != c->holes.end() && it != c->holes.end();) {
-    auto next = std::next(it);
-    if (it->first + it->second.size == next->first && ready(it->second) && ready(next->second)) {
-      it->second = {it->second.size + next->second.size, nullptr, nullptr};
-      c->holes.erase(next);
-    } else {
-      it = next;
-    }
-    if (it == c->holes.end()) break;
+
+using Hole = std::map<CUdeviceptr, Free>::iterator;
+// Joins a hole with the next one where both have come to pass, or both will in the same stream's order.
+static bool join_next(Pool* p, Hole left) {
+  Hole right = std::next(left);
+  if (right == p->holes.end() || left->first + left->second.size != right->first) return false;
+  Free &l = left->second, &r = right->second;
+  if (ready(l) && ready(r)) {
+    // Where a finished free means nothing to other streams, it stays its stream's.
+    if (l.stream != r.stream && (l.done || r.done) && !p->attributes[CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC]) return false;
+    if (l.stream != r.stream) l.stream = 0, l.done = nullptr;
+  } else {
+    if (ready(l) || ready(r) || l.stream != r.stream) return false;
+    if (r.done->seq > l.done->seq) l.done = r.done;
+  }
+  l.size += r.size;
+  p->holes.erase(right);
+  return true;
+}
+static void settle(Pool* p) {
+  for (Hole it = p->holes.begin(); it != p->holes.end();)
+    if (!join_next(p, it)) ++it;
+}
+
+static void give_chunk(Pool* p, CUdeviceptr base) {
+  unmap_frames(base);
+  p->dev->give(p->chunks[base]);
+  count(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, -(long long)(p->chunks[base].size() * PAGE));
+  p->chunks.erase(base);
+}
+// Gives whole chunks back while more is reserved than `above`, and never comes below `least`.
+static void trim(Pool* p, uint64_t above, uint64_t least) {
+  settle(p);
+  std::vector<CUdeviceptr> bases;
+  for (auto& c : p->chunks) bases.push_back(c.first);
+  while (!bases.empty()) { // the last first
+    CUdeviceptr base = bases.back(), end = base + p->chunks[base].size() * PAGE;
+    bases.pop_back();
+    uint64_t reserved = p->attributes[CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT];
+    if (reserved <= above || reserved - (end - base) < least) continue;
+    Hole it = p->holes.upper_bound(base);
+    if (it == p->holes.begin()) continue;
+    Free hole = (--it)->second;
+    CUdeviceptr from = it->first, to = from + hole.size;
+    if (!ready(hole) || to < end) continue;
+    p->holes.erase(it);
+    if (from < base) p->holes[from] = {(size_t)(base - from), hole.stream, hole.done};
+    if (end < to) p->holes[end] = {(size_t)(to - end), hole.stream, hole.done};
+    give_chunk(p, base);
+  }
+}
+// A stream's synchronisation gives back what was freed in that stream; other streams' frees wait for theirs.
+void trim_pools(Device* dev, uint64_t stream) {
+  for (Pool* p : pools) {
+    if (p->dev != dev || (stream && !p->freed.count(stream) && !p->freed.count(0))) continue;
+    trim(p, p->attributes[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD], 0);
+    p->freed.erase(stream);
+    if (!stream) p->freed.clear();
   }
 }
 
-static void trim(Pool* p, uint64_t keep) {
-  for (auto& it : p->chunks)
-    if (!it.second->holes.empty()) settle(it.second);
-  for (auto it = p->chunks.begin(); it != p->chunks.end() && p->attributes[CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT] > keep;) {
-    Chunk* c = it->second;
-    size_t size = c->frames.size() * PAGE;
-    if (c->holes.size() == 1 && c->holes.begin()->second.size == size && ready(c->holes.begin()->second)) {
-      unmap_frames(c->base);
-      give_addresses(c->base, size);
-      p->dev->give(c->frames);
-      count(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, -(long long)size);
-      it = p->chunks.erase(it);
-      delete c;
-    } else {
-      ++it;
-    }
-  }
-}
-void trim_pools(Device* dev) {
-  for (Pool* p : pools)
-    if (p->dev == dev) trim(p, p->attributes[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD]);
+// May the stream have this hole without a wait of its own?
+static bool has_order(Pool* p, const Free& hole, Stream* s) {
+  if (hole.stream == s->id) return true;
+  if (ready(hole) && (!hole.done || p->attributes[CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC])) return true;
+  auto seen = s->seen.find(hole.stream);
+  return p->attributes[CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] && hole.done && seen != s->seen.end() && seen->second >= hole.done->seq;
 }
 
-static Chunk* grow(Pool* p, size_t size) {
-  auto* c = new Chunk;
-  for (size_t want : {std::max((size + PAGE - 1) / PAGE * PAGE, CHUNK), (size + PAGE - 1) / PAGE * PAGE}) // less where 32 MiB do not fit
-    if (want <= p->dev->capacity && p->dev->take(want / PAGE, c->frames)) break;
-  if (c->frames.empty()) {
-    delete c;
-    return nullptr;
+// Maps chunks so that a free range of `size` bytes comes to be, also together with the holes beside them.
+static bool grow(Pool* p, size_t size, Stream* s) {
+  if (!p->space.base && !open_space(p->space, p->dev->capacity * 4 / CHUNK * CHUNK + CHUNK, PAGE)) return false;
+  CUdeviceptr start = p->space.base, end = start;
+  while (end < p->space.base + p->space.size && end - start < size) { // the first range of holes and of what is not mapped
+    auto chunk = p->chunks.upper_bound(end);
+    bool mapped = chunk != p->chunks.begin() && end < std::prev(chunk)->first + CHUNK;
+    if (!mapped) {
+      end = p->space.base + ((end - p->space.base) / CHUNK + 1) * CHUNK;
+      continue;
+    }
+    CUdeviceptr chunk_end = std::prev(chunk)->first + std::prev(chunk)->second.size() * PAGE;
+    Hole it = p->holes.upper_bound(end);
+    bool free = it != p->holes.begin() && end < std::prev(it)->first + std::prev(it)->second.size && ready(std::prev(it)->second) && has_order(p, std::prev(it)->second, s);
+    if (free) end = std::prev(it)->first + std::prev(it)->second.size;
+    else start = end = it == p->holes.end() ? std::prev(chunk)->first + CHUNK : std::min(it->first, std::prev(chunk)->first + CHUNK);
+    if (free && end == chunk_end && chunk_end < std::prev(chunk)->first + CHUNK) start = end = std::prev(chunk)->first + CHUNK; // a short chunk ends there
   }
-  size_t bytes = c->frames.size() * PAGE;
-  c->base = take_addresses(bytes);
-  if (!c->base || !map_frames(c->base, plain_delta(), p->dev, p->dev->fd, c->frames, true)) abort();
-  mappings()[c->base].access = p->access;
-  c->holes[c->base] = {bytes, nullptr, nullptr};
-  count(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, (long long)bytes);
-  return p->chunks[c->base] = c;
+  if (end - start < size) return false;
+  std::vector<CUdeviceptr> fresh;
+  bool ok = true;
+  for (CUdeviceptr at = p->space.base + (start - p->space.base) / CHUNK * CHUNK; ok && at < start + size; at += CHUNK) {
+    if (p->chunks.count(at)) continue;
+    size_t least = std::min<size_t>(CHUNK, (start + size - at + PAGE - 1) / PAGE * PAGE); // less where 32 MiB do not fit
+    std::vector<uint32_t> frames;
+    uint64_t reserved = p->attributes[CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT];
+    ok = !p->props.maxSize || reserved + CHUNK <= p->props.maxSize;
+    ok = ok && (p->dev->take(CHUNK / PAGE, frames) || p->dev->take(least / PAGE, frames));
+    if (!ok) break;
+    if (!map_frames(at, p->space.delta, p->dev, p->dev->fd, frames, true)) abort();
+    mappings()[at].access = p->access;
+    p->chunks[at] = frames;
+    p->holes[at] = {frames.size() * PAGE, 0, nullptr};
+    count(p, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, (long long)(frames.size() * PAGE));
+    fresh.push_back(at);
+  }
+  if (!ok)
+    for (CUdeviceptr at : fresh) {
+      p->holes.erase(at);
+      give_chunk(p, at);
+    }
+  settle(p);
+  return ok;
 }
 
 static CUresult allocate(const char* name, CUdeviceptr* out, size_t size, CUmemoryPool handle, bool from_pool, CUstream stream, bool per_thread) {
@@ -109,31 +170,27 @@ static CUresult allocate(const char* name, CUdeviceptr* out, size_t size, CUmemo
       }
       return result;
     }
-    if (size > p->dev->capacity) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (size > p->dev->capacity) return *out = 0, CUDA_ERROR_OUT_OF_MEMORY;
     size_t taken = (size + STEP - 1) / STEP * STEP;
-    for (int pass = 0; pass < 4; ++pass) { // ready now; this stream's own; after a wait on the device; new memory
-      if (pass == 2 && !p->attributes[CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES]) continue;
-      if (pass == 3 && !grow(p, taken)) return CUDA_ERROR_OUT_OF_MEMORY;
-      for (auto& chunk : p->chunks) {
-        auto& holes = chunk.second->holes;
-        if (!holes.empty()) settle(chunk.second);
-        for (auto it = holes.begin(); it != holes.end(); ++it) {
-          Free hole = it->second;
-          bool now = ready(hole);
-          if (hole.size < taken || (!now && pass != 2 && !(pass == 1 && hole.stream == s))) continue;
-          if (!now && hole.stream != s) join(s, {hole.done});
-          CUdeviceptr base = it->first;
-          holes.erase(it);
-          if (hole.size > taken) holes[base + taken] = {hole.size - taken, hole.stream, hole.done};
-          Allocation* a = add_allocation(base, size, Kind::Async, s->ctx, p->dev);
-          a->pool = p;
-          count(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, (long long)taken);
-          note("-> 0x%llx", *out = base);
-          return enqueue(s, {}, 10);
-        }
+    settle(p);
+    for (int pass = 0; pass < 3; ++pass) { // in order already; new memory; behind a wait on the device
+      if (pass == 1 && !grow(p, taken, s)) continue;
+      if (pass == 2 && !p->attributes[CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES]) break;
+      for (Hole it = p->holes.begin(); it != p->holes.end(); ++it) {
+        Free hole = it->second;
+        if (hole.size < taken || (pass < 2 && !has_order(p, hole, s))) continue;
+        if (pass == 2 && !ready(hole)) join(s, {hole.done});
+        CUdeviceptr base = it->first;
+        p->holes.erase(it);
+        if (hole.size > taken) p->holes[base + taken] = {hole.size - taken, hole.stream, hole.done};
+        Allocation* a = add_allocation(base, size, Kind::Async, s->ctx, p->dev);
+        a->pool = p;
+        count(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, (long long)size);
+        note("-> 0x%llx", *out = base);
+        return enqueue(s, {}, 10);
       }
     }
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return *out = 0, CUDA_ERROR_OUT_OF_MEMORY;
   });
 }
 
@@ -164,21 +221,11 @@ CUresult pool_free(Allocation* a, Stream* s) {
     if (result) return result;
   }
   size_t taken = (a->size + STEP - 1) / STEP * STEP;
-  Chunk* c = std::prev(p->chunks.upper_bound(a->base))->second;
-  auto it = c->holes.emplace(a->base, Free{taken, s, done}).first;
-  auto merge = [&](auto left, auto right) { // a joined hole is ready when both are
-    if (left->first + left->second.size != right->first) return left;
-    // Only its own stream may have a block again before the free has come to pass, so that one stays apart.
-    if (ready(left->second) != ready(right->second)) return right;
-    if (!ready(left->second) && left->second.stream != right->second.stream) return right;
-    if (it == right) left->second.done = done; // the later of two frees of one stream
-    left->second.size += right->second.size;
-    c->holes.erase(right);
-    return left;
-  };
-  if (it != c->holes.begin()) it = merge(std::prev(it), it);
-  if (std::next(it) != c->holes.end()) merge(it, std::next(it));
-  count(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, -(long long)taken);
+  Hole it = p->holes.emplace(a->base, Free{taken, s ? s->id : 0, done}).first;
+  p->freed.insert(s ? s->id : 0);
+  join_next(p, it);
+  if (it != p->holes.begin()) join_next(p, std::prev(it));
+  count(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, -(long long)a->size);
   drop_allocation(a);
   return CUDA_SUCCESS;
 }
@@ -231,9 +278,10 @@ API CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream s) { return release("cu
 API CUresult cuMemPoolCreate(CUmemoryPool* out, const CUmemPoolProps* props) {
   return enter("cuMemPoolCreate", INIT, [&] {
     if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-    if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+    if (props->location.type == CU_MEM_LOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
+    if (props->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED; // host memory: not simulated
     Device* dev = device_at(props->location.id);
-    if (!dev) return CUDA_ERROR_INVALID_DEVICE;
+    if (!dev) return CUDA_ERROR_INVALID_VALUE;
     Pool* p = new_pool(dev, false);
     p->props = *props;
     note("-> %p", (void*)p);
@@ -249,7 +297,7 @@ API CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     if (p->dev->pool == p) p->dev->pool = nullptr; // the default pool becomes current again
     p->alive = false;
     p->attributes[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD] = 0; // live allocations stay valid; the rest goes with the last synchronisation
-    trim(p, 0);
+    trim(p, 0, 0);
     return CUDA_SUCCESS;
   });
 }
@@ -258,16 +306,16 @@ API CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
     note("%p keep=%zu", (void*)handle, keep);
     Pool* p = pool_of(handle);
     if (!p) return CUDA_ERROR_INVALID_VALUE;
-    trim(p, keep);
+    trim(p, 0, keep);
     return CUDA_SUCCESS;
   });
 }
 API CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
-  return enter("cuMemPoolSetAttribute", INIT, [&] {
+  return enter("cuMemPoolSetAttribute", INIT | UNSAFE, [&] {
     Pool* p = pool_of(handle);
     if (!p || !value || attribute < 1 || attribute > 8) return CUDA_ERROR_INVALID_VALUE;
     if (attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES) {
-      p->attributes[attribute] = (uint64_t)*(int*)value;
+      p->attributes[attribute] = *(int*)value != 0;
       return CUDA_SUCCESS;
     }
     uint64_t v = *(uint64_t*)value;
@@ -279,7 +327,7 @@ API CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr
   });
 }
 API CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
-  return enter("cuMemPoolGetAttribute", INIT, [&] {
+  return enter("cuMemPoolGetAttribute", INIT | UNSAFE, [&] {
     Pool* p = pool_of(handle);
     if (!p || !value || attribute < 1 || attribute > 8) return CUDA_ERROR_INVALID_VALUE;
     if (attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES) *(int*)value = (int)p->attributes[attribute];
@@ -290,10 +338,12 @@ API CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attr
 API CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map, size_t n) {
   return enter("cuMemPoolSetAccess", INIT, [&] {
     Pool* p = pool_of(handle);
-    if (!p || (!map && n)) return CUDA_ERROR_INVALID_VALUE;
+    if (!p || !map || !n) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < n; ++i) {
-      if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_at(map[i].location.id)) return CUDA_ERROR_INVALID_VALUE;
-      if (map[i].location.id == p->dev->ordinal && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
+      if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+      if (!device_at(map[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
+      if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
+      if (map[i].location.id == p->dev->ordinal && map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE;
       if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) p->access.erase(map[i].location.id);
       else p->access.insert(map[i].location.id);
     }
@@ -304,28 +354,29 @@ API CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* map,
 API CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
   return enter("cuMemPoolGetAccess", INIT, [&] {
     Pool* p = pool_of(handle);
-    if (!p || !flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    if (!p || !flags || !location) return CUDA_ERROR_INVALID_VALUE;
+    if (location->type == CU_MEM_LOCATION_TYPE_HOST) return *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE, CUDA_SUCCESS;
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !device_at(location->id)) return CUDA_ERROR_INVALID_VALUE;
     *flags = p->access.count(location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
   });
 }
-static CUresult get_pool(const char* name, CUmemoryPool* out, CUdevice ordinal, Pool* (*which)(Device*)) {
+static CUresult get_pool(const char* name, CUmemoryPool* out, CUdevice ordinal, Pool* (*which)(Device*), CUresult none) {
   return enter(name, INIT, [&] {
     Device* dev = device_at(ordinal);
     if (!out) return CUDA_ERROR_INVALID_VALUE;
-    if (!dev) return CUDA_ERROR_INVALID_DEVICE;
+    if (!dev) return none;
     *out = (CUmemoryPool)which(dev);
     return CUDA_SUCCESS;
   });
 }
-API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice dev) { return get_pool("cuDeviceGetDefaultMemPool", out, dev, default_pool); }
-API CUresult cuDeviceGetMemPool(CUmemoryPool* out, CUdevice dev) { return get_pool("cuDeviceGetMemPool", out, dev, device_pool); }
+API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* out, CUdevice dev) { return get_pool("cuDeviceGetDefaultMemPool", out, dev, default_pool, CUDA_ERROR_INVALID_DEVICE); }
+API CUresult cuDeviceGetMemPool(CUmemoryPool* out, CUdevice dev) { return get_pool("cuDeviceGetMemPool", out, dev, device_pool, CUDA_ERROR_INVALID_VALUE); }
 API CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
   return enter("cuDeviceSetMemPool", INIT, [&] {
     Device* dev = device_at(ordinal);
     Pool* p = pool_of(handle);
-    if (!dev) return CUDA_ERROR_INVALID_DEVICE;
-    if (!p || p->dev != dev) return CUDA_ERROR_INVALID_VALUE;
+    if (!dev || !p || p->dev != dev) return CUDA_ERROR_INVALID_VALUE;
     dev->pool = p;
     return CUDA_SUCCESS;
   });

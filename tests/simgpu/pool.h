@@ -6,20 +6,18 @@ namespace sim {
 
 struct Free {
   size_t size;
-  Stream* stream;
+  uint64_t stream; // id of the stream it was freed in; 0: none
   TaskRef done;
-};
-struct Chunk {
-  CUdeviceptr base;
-  std::vector<uint32_t> frames;
-  std::map<CUdeviceptr, Free> holes;
 };
 struct Pool {
   Device* dev = nullptr;
   bool is_default = false, alive = true;
   CUmemPoolProps props{};
   uint64_t attributes[9] = {0, 1, 1, 1, 0, 0, 0, 0, 0}; // by CUmemPool_attribute
-  std::map<CUdeviceptr, Chunk*> chunks;
+  Space space;                                             // its chunks lie side by side, and a block may lie across them
+  std::map<CUdeviceptr, std::vector<uint32_t>> chunks;     // the frames of each, by address
+  std::map<CUdeviceptr, Free> holes;
+  std::set<uint64_t> freed; // streams with frees since the last release
   std::set<int> access;
   bool imported = false; // another process's: its blocks come by cuMemPoolImportPointer
 };

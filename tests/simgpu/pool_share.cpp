@@ -18,10 +18,13 @@ static bool shareable(Pool* p) { return p->props.handleTypes & FD; }
 
 // The 2 MiB frames that hold a block, and where in the first of them it begins.
 static std::vector<uint32_t> frames_of(Allocation* a, size_t& offset) {
-  Chunk* c = std::prev(a->pool->chunks.upper_bound(a->base))->second;
-  size_t first = (a->base - c->base) / PAGE, last = (a->base - c->base + a->size - 1) / PAGE;
-  offset = (a->base - c->base) % PAGE;
-  return {c->frames.begin() + (long)first, c->frames.begin() + (long)last + 1};
+  std::vector<uint32_t> frames;
+  offset = (a->base - a->pool->space.base) % PAGE;
+  for (CUdeviceptr at = a->base - offset; at < a->base + a->size; at += PAGE) {
+    auto chunk = std::prev(a->pool->chunks.upper_bound(at));
+    frames.push_back(chunk->second[(at - chunk->first) / PAGE]);
+  }
+  return frames;
 }
 
 } // namespace sim
@@ -55,7 +58,7 @@ API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* out, void* handle,
 }
 API CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* out, CUdeviceptr ptr) {
   return enter("cuMemPoolExportPointer", INIT, [&] {
-    Allocation* a = find(ptr);
+    Allocation* a = find_base(ptr);
     if (!out || !a || a->kind != Kind::Async || !shareable(a->pool)) return CUDA_ERROR_INVALID_VALUE;
     if (a->record_fd < 0) {
       size_t offset;

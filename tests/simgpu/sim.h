@@ -44,6 +44,7 @@ struct Op {
 struct Task {
   Op op;
   Context* ctx = nullptr;
+  uint64_t seq = 0; // in the order of submission
   int blockers = 0; // tasks that must be done first
   bool done = false;
   Clock::time_point finish;
@@ -90,7 +91,7 @@ struct Mapping { // physical memory mapped at a device address
   ptrdiff_t delta = 0;
   Device* dev = nullptr;
   bool listed = false;  // access goes by the list below (cuMemSetAccess, pools), else by owner and peer contexts
-  std::set<int> access;
+  std::set<int> access, read_only;
 };
 bool open_space(Space& space, size_t size, size_t align);
 void close_space(const Space& space);
@@ -101,7 +102,7 @@ bool map_frames(CUdeviceptr va, ptrdiff_t delta, Device* dev, int fd, const std:
 void unmap_frames(CUdeviceptr va);
 std::map<CUdeviceptr, Mapping>& mappings();
 // The host address of the contents, or nullptr where a kernel on ctx would fault. A null ctx is a copy engine: it reaches all.
-char* reach(Context* ctx, CUdeviceptr p, size_t bytes);
+char* reach(Context* ctx, CUdeviceptr p, size_t bytes, bool write = false);
 
 enum class Kind { Plain, Pitch, Managed, Host, Registered, Async, Graph, Vmm, Ipc, Module };
 struct Page; // 2 MiB shared by small allocations
@@ -125,6 +126,7 @@ struct Allocation {
 };
 std::map<CUdeviceptr, Allocation*>& allocations();
 Allocation* find(CUdeviceptr p);       // the allocation that holds p
+Allocation* told(CUdeviceptr p);       // the same, but for memory of a graph that was not launched yet
 Space* reservation_of(CUdeviceptr ptr, size_t size); // by cuMemAddressReserve
 Allocation* find_base(CUdeviceptr p);  // the allocation that begins at p
 Allocation* add_allocation(CUdeviceptr base, size_t size, Kind kind, Context* ctx, Device* dev);
@@ -151,6 +153,7 @@ struct Stream {
   TaskRef last;
   Capture* capture = nullptr;
   std::vector<struct Node*> tail; // while capturing: what the next node depends on
+  std::map<uint64_t, uint64_t> seen; // by id of a stream: its work up to this one is before ours, as events waited for say
   bool blocking() const { return !legacy && !(flags & CU_STREAM_NON_BLOCKING); }
 };
 struct Context {
@@ -172,6 +175,7 @@ struct Event {
   Context* ctx = nullptr;
   unsigned flags = 0;
   TaskRef task; // null: never recorded, which counts as done
+  uint64_t stream = 0; // id of the one it was recorded in; 0: of a context
   Capture* capture = nullptr;
   std::vector<struct Node*> nodes;
   bool alive = true;
@@ -225,7 +229,7 @@ Node* graph_node(Graph* graph, Op op, int type, const std::vector<Node*>& deps);
 
 // ---- pools (pool.cpp) ----
 
-void trim_pools(Device* dev);       // at a synchronisation, down to the release threshold
+void trim_pools(Device* dev, uint64_t stream = 0); // at a synchronisation (of one stream), down to the release threshold
 CUresult pool_free(Allocation* a, Stream* stream); // stream nullptr: by cuMemFree
 
 // ---- sharing with other processes (ipc.cpp) ----

@@ -1,10 +1,12 @@
 // Streams and events: the order of work. A stream is first in, first out; the legacy stream waits for every blocking stream
 // and they wait for it; non-blocking streams wait for nobody; context barriers bind all.
 #include "sim.h"
+#include <algorithm>
 
 namespace sim {
 
 static auto& streams = *new std::set<Stream*>; // live created ones
+static auto& ended = *new std::vector<Stream*>; // handles come back
 static auto& events = *new std::set<Event*>;
 
 Stream* stream_of(CUstream handle, bool per_thread) {
@@ -68,7 +70,9 @@ static CUresult create(const char* name, CUstream* out, unsigned flags, int prio
   return enter(name, green ? INIT : CONTEXT, [&] {
     Context* ctx = green ? context_of((CUcontext)green) : here();
     if (!out || !ctx || flags > 1) return CUDA_ERROR_INVALID_VALUE;
-    auto* s = new Stream;
+    Stream* s = ended.empty() ? new Stream : ended.back();
+    if (!ended.empty()) ended.pop_back();
+    *s = {};
     s->ctx = ctx->root;
     s->id = next_id();
     s->flags = flags;
@@ -101,6 +105,7 @@ API CUresult cuStreamDestroy_v2(CUstream handle) {
     ctx->streams.erase(s);
     streams.erase(s);
     s->alive = false;
+    ended.insert(ended.begin(), s); // the longest unused one first
     return CUDA_SUCCESS;
   });
 }
@@ -112,11 +117,12 @@ API CUresult cuStreamDestroy_v2(CUstream handle) {
   API CUresult name##_ptsz parameters { return name##_on(#name "_ptsz", true, handle arguments); }
 
 #define COMMA ,
+// A default stream is the current context's; a created one is known by its handle.
+static bool needs_context(CUstream handle) { return !handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD; }
 STREAM_CALL(cuStreamQuery, (CUstream handle), )
 static CUresult cuStreamQuery_on(const char* entry, bool per_thread, CUstream handle) {
   return enter(entry, SOUND | ALWAYS, [&] {
-    bool named = handle && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD; // else the current context's
-    if (!named && !top()) return CUDA_ERROR_INVALID_CONTEXT;
+    if (needs_context(handle) && !top()) return CUDA_ERROR_INVALID_CONTEXT;
     Stream* s = stream_of(handle, per_thread);
     if (!s) return CUDA_ERROR_INVALID_HANDLE;
     if (s->capture) { invalidate(s->capture); return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; }
@@ -132,17 +138,27 @@ static CUresult cuStreamSynchronize_on(const char* entry, bool per_thread, CUstr
     if (!s) return CUDA_ERROR_INVALID_HANDLE;
     if (s->capture) { invalidate(s->capture); return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; }
     if (s->legacy) join(s);
+    uint64_t id = s->id;
+    Device* dev = s->ctx->dev;
     CUresult result = wait(s->ctx, s->last);
-    trim_pools(s->ctx->dev);
+    trim_pools(dev, id);
     return result;
   });
 }
 STREAM_CALL(cuStreamGetId, (CUstream handle, unsigned long long* id), COMMA id, unsigned long long* id)
 static CUresult cuStreamGetId_on(const char* entry, bool per_thread, CUstream handle, unsigned long long* id) {
-  return enter(entry, CONTEXT, [&] {
+  return enter(entry, SOUND | ALWAYS, [&] {
+    if (needs_context(handle) && !top()) return CUDA_ERROR_INVALID_CONTEXT;
     Stream* s = stream_of(handle, per_thread);
     if (!id) return CUDA_ERROR_INVALID_VALUE;
     if (!s) return CUDA_ERROR_INVALID_HANDLE;
+    if (s->capture) { invalidate(s->capture); return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; } // in every mode
+    if (s->legacy)
+      for (Stream* other : s->ctx->streams)
+        if (other->blocking() && other->capture) {
+          invalidate(other->capture);
+          return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
     *id = s->id;
     return CUDA_SUCCESS;
   });
@@ -257,7 +273,8 @@ API CUresult cuEventDestroy_v2(CUevent handle) {
   });
 }
 static CUresult record(const char* name, CUevent handle, CUstream stream, bool per_thread) {
-  return enter(name, CONTEXT, [&] {
+  return enter(name, SOUND, [&] {
+    if (needs_context(stream) && !top()) return CUDA_ERROR_INVALID_CONTEXT;
     Event* e = event_of(handle);
     Stream* s = stream_of(stream, per_thread);
     if (!e || !s) return CUDA_ERROR_INVALID_HANDLE;
@@ -270,6 +287,7 @@ static CUresult record(const char* name, CUevent handle, CUstream stream, bool p
     }
     e->capture = nullptr;
     e->nodes.clear();
+    e->stream = s->id;
     return enqueue(s, {}, 7, &e->task);
   });
 }
@@ -302,8 +320,9 @@ API CUresult cuEventSynchronize(CUevent handle) {
     if (capture_forbids()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     TaskRef task = e->task;
     Context* ctx = e->ctx;
+    uint64_t stream = e->stream;
     CUresult result = wait(ctx, task);
-    trim_pools(ctx->dev);
+    trim_pools(ctx->dev, stream);
     return result;
   });
 }
@@ -319,11 +338,13 @@ API CUresult cuEventElapsedTime_v2(float* ms, CUevent start, CUevent stop) {
 }
 API CUresult cuEventElapsedTime(float* ms, CUevent start, CUevent stop) { return cuEventElapsedTime_v2(ms, start, stop); }
 
-static CUresult wait_event(const char* name, CUstream stream, CUevent handle, bool per_thread) {
-  return enter(name, CONTEXT, [&] {
+static CUresult wait_event(const char* name, CUstream stream, CUevent handle, unsigned flags, bool per_thread) {
+  return enter(name, SOUND, [&] {
+    if (needs_context(stream) && !top()) return CUDA_ERROR_INVALID_CONTEXT;
     Event* e = event_of(handle);
     Stream* s = stream_of(stream, per_thread);
     if (!e || !s) return CUDA_ERROR_INVALID_HANDLE;
+    if (flags) return flags == 1 ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_INVALID_VALUE; // 1: an external node, of a capture
     if (e->capture && e->capture->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (e->capture) { // the stream joins the capture, or takes in another branch of its own
       if (s->legacy) { invalidate(e->capture); return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; }
@@ -342,8 +363,9 @@ static CUresult wait_event(const char* name, CUstream stream, CUevent handle, bo
       return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
     if (e->task && !e->task->done) join(s, {e->task});
+    if (e->task && e->stream) s->seen[e->stream] = std::max(s->seen[e->stream], e->task->seq);
     return CUDA_SUCCESS;
   });
 }
-API CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned) { return wait_event("cuStreamWaitEvent", s, e, false); }
-API CUresult cuStreamWaitEvent_ptsz(CUstream s, CUevent e, unsigned) { return wait_event("cuStreamWaitEvent_ptsz", s, e, true); }
+API CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) { return wait_event("cuStreamWaitEvent", s, e, flags, false); }
+API CUresult cuStreamWaitEvent_ptsz(CUstream s, CUevent e, unsigned flags) { return wait_event("cuStreamWaitEvent_ptsz", s, e, flags, true); }

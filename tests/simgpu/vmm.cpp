@@ -171,9 +171,12 @@ API CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc*
       if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_at(desc[i].location.id)) return CUDA_ERROR_INVALID_VALUE;
     bool ok = whole_mappings(ptr, size, false, [&](Allocation* a) {
       for (size_t i = 0; i < count; ++i) {
-        auto& access = mappings()[a->base].access;
-        if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) access.erase(desc[i].location.id);
-        else access.insert(desc[i].location.id);
+        auto& m = mappings()[a->base];
+        int id = desc[i].location.id;
+        if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) m.access.erase(id);
+        else m.access.insert(id);
+        if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ) m.read_only.insert(id);
+        else m.read_only.erase(id);
       }
     });
     return ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -182,8 +185,11 @@ API CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc*
 API CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
   return enter("cuMemGetAccess", INIT, [&] {
     Allocation* a = find(ptr);
-    if (!flags || !location || !a || a->kind != Kind::Vmm) return CUDA_ERROR_INVALID_VALUE;
-    *flags = mappings()[a->base].access.count(location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    if (!flags || !location || !a || (a->kind != Kind::Vmm && a->kind != Kind::Async)) return CUDA_ERROR_INVALID_VALUE;
+    if (a->kind == Kind::Async) return *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE, CUDA_SUCCESS; // cuMemPoolGetAccess knows better
+    auto& m = mappings()[a->base];
+    if (!m.access.count(location->id)) *flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    else *flags = m.read_only.count(location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     return CUDA_SUCCESS;
   });
 }
@@ -253,7 +259,7 @@ API CUresult cuMemGetHandleForAddressRange(void* out, CUdeviceptr dptr, size_t s
     note("0x%llx size=%zu", dptr, size);
     Allocation* a = find(dptr);
     if (!out || type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags > 1 || dptr % 4096 || !size || size % 4096) return CUDA_ERROR_INVALID_VALUE;
-    if (!a || (a->kind != Kind::Plain && a->kind != Kind::Pitch && a->kind != Kind::Vmm) || dptr + size > a->base + a->size) return CUDA_ERROR_INVALID_VALUE;
+    if (!a || (a->kind != Kind::Plain && a->kind != Kind::Pitch && a->kind != Kind::Vmm && a->kind != Kind::Async) || dptr + size > a->base + a->size) return CUDA_ERROR_INVALID_VALUE;
     int fd = write_record({(int)getpid(), a->dev->fd, a->dev->ordinal, a->buffer_id, dptr - a->base, size, a->frames.size()}, a->frames);
     if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
     memcpy(out, &fd, sizeof fd);
