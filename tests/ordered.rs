@@ -13,6 +13,11 @@ fn ordered(case: &str) -> Program {
     Program::new("ordered", Link::Runtime13).arg(case)
 }
 
+/// With 64 MiB beside the context.
+fn small(case: &str) -> Program {
+    ordered(case).env("SIMGPU_MEMORY_MB", "320")
+}
+
 fn memory(case: &str) -> Program {
     Program::new("ordered_memory", Link::Runtime13).arg(case).env("SIMGPU_MEMORY_MB", "1024")
 }
@@ -31,6 +36,7 @@ fn blocks_of_streams() {
     for case in ["one_stream", "steal", "steal_alone", "freed_elsewhere", "freed_after_waiting", "legacy"] {
         same(&ordered(case));
     }
+    same(&small("steal_when_full"));
 }
 
 #[test]
@@ -187,7 +193,7 @@ fn a_lost_wait_is_noticed() {
     let mut libraries = build::simgpu_with("no_stream_wait.cpp").into_os_string();
     libraries.push(":");
     libraries.push(build::simgpu());
-    let run = |mode| ordered("steal_alone").env("LD_LIBRARY_PATH", &libraries).run(mode);
+    let run = |mode| small("steal_when_full").env("LD_LIBRARY_PATH", &libraries).run(mode);
     let right = |run: &Run| run.status.success() && run.stdout.contains(" 0 wrong");
     assert!(right(&run(Mode::Bare)), "the program makes no stream wait itself");
     assert!(right(&run(Mode::Recording)), "nor does a library that only records");

@@ -79,6 +79,16 @@ static void case_steal_alone(void) {
   for (int i = 0; i < 8; ++i) steal(NON_BLOCKING, NON_BLOCKING, 3 * MB, a, b);
   verdict("steal");
 }
+/* And on a device with room for two blocks (64 MiB): the third can only be the one that is still in use. */
+static void case_steal_when_full(void) {
+  begin_on(0);
+  CUstream a = make(NON_BLOCKING), b = make(NON_BLOCKING);
+  for (int i = 0; i < 4; ++i) {
+    steal(NON_BLOCKING, NON_BLOCKING, 24 * MB, i % 2 ? a : b, i % 2 ? b : a);
+    MUST(cudaDeviceSynchronize());
+  }
+  verdict("steal when full");
+}
 /* Freed where it was used last: on another stream than it came from, behind an event. */
 static void case_freed_elsewhere(void) {
   begin_on(0);
@@ -614,6 +624,6 @@ static void case_reset(void) {
   }
 }
 
-CASES(CASE(one_stream), CASE(steal), CASE(steal_alone), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
+CASES(CASE(one_stream), CASE(steal), CASE(steal_alone), CASE(steal_when_full), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
       CASE(graph), CASE(captures), CASE(forbidden), CASE(endless), CASE(freed_beside_capture), CASE(handed_over), CASE(threads), CASE(many_streams), CASE(devices), CASE(no_access),
       CASE(contexts), CASE(reset))
