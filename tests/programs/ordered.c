@@ -87,6 +87,39 @@ static void case_steal_when_full(void) {
   }
   verdict("steal when full");
 }
+/* The same with no clock in it: the work that must come first begins when the host says so, after the other stream had all it needs. */
+static void held(int ends) {
+  begin_on(0);
+  int* flag;
+  CUdeviceptr on_device;
+  alarm(60);
+  MUST(cuMemHostAlloc((void**)&flag, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+  MUST(cuMemHostGetDevicePointer(&on_device, flag, 0));
+  CUstream a = NULL, b = make(NON_BLOCKING);
+  for (int i = 0; i < 4; ++i) {
+    if (!a) a = make(NON_BLOCKING);
+    CUdeviceptr filler = get(24 * MB, a), old = get(24 * MB, a); /* there is no room for a third */
+    *(volatile int*)flag = 0;
+    spin_flag(a, on_device);
+    MUST(cuMemsetD32Async(old, 11, 6 * MB, a));
+    put(old, a);
+    if (ends) {
+      MUST(cudaStreamDestroy(a));
+      a = NULL;
+    }
+    CUdeviceptr fresh = get(24 * MB, b);
+    MUST(cuMemsetD32Async(fresh, 22, 6 * MB, b)); /* behind the other stream's, or it is lost */
+    *(volatile int*)flag = 1;
+    MUST(cudaDeviceSynchronize());
+    check_block("held", fresh, 6 * MB, 22, b);
+    put(fresh, b);
+    put(filler, b);
+    MUST(cudaDeviceSynchronize());
+  }
+  verdict("held");
+}
+static void case_held(void) { held(0); }
+static void case_held_by_an_ended_stream(void) { held(1); }
 /* Freed where it was used last: on another stream than it came from, behind an event. */
 static void case_freed_elsewhere(void) {
   begin_on(0);
@@ -622,6 +655,6 @@ static void case_reset(void) {
   }
 }
 
-CASES(CASE(one_stream), CASE(steal), CASE(steal_alone), CASE(steal_when_full), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
+CASES(CASE(one_stream), CASE(steal), CASE(steal_alone), CASE(steal_when_full), CASE(held), CASE(held_by_an_ended_stream), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
       CASE(graph), CASE(captures), CASE(forbidden), CASE(endless), CASE(freed_beside_capture), CASE(handed_over), CASE(threads), CASE(many_streams), CASE(devices), CASE(no_access),
       CASE(contexts), CASE(reset))
