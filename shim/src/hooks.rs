@@ -172,6 +172,7 @@ hooks! {
         1 cuStreamDestroy(stream: Stream) = hook::stream::destroy;
         1 cuStreamSynchronize(stream: Stream) = hook::wait::stream_synchronize;
         1 cuStreamSynchronize_ptsz(stream: Stream) = hook::wait::stream_synchronize_ptsz;
+        1 cuEventSynchronize(event: Size) = hook::wait::event_synchronize;
         0 cuCtxSynchronize() = hook::wait::context_synchronize;
         1 cuCtxSynchronize_v2(context: Context) = hook::wait::context_synchronize_of;
         1 cuStreamBeginCapture(stream: Stream) = hook::capture::begin_old;

@@ -176,6 +176,8 @@ static void case_threshold(void) {
   CUstream a = stream(cudaStreamNonBlocking);
   cudaMemPool_t pool = pool_of(0);
   printf("threshold %llu\n", pool_number(pool, cudaMemPoolAttrReleaseThreshold));
+  /* (Where a program has not said so, the library keeps some.) */
+  set_pool_number(pool, cudaMemPoolAttrReleaseThreshold, 0);
   for (int way = 0; way < 3; ++way) {
     put(get(100 * MB, a), a);
     switch (way) {

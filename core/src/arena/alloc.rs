@@ -110,6 +110,10 @@ impl<B: Backing> Arena<B> {
         let (mut tries, mut patience) = (0, PATIENCE);
         loop {
             let mut core = self.lock();
+            if self.is_broken() {
+                drop(core);
+                return self.fail(Reason::Broken);
+            }
             if bytes > core.options.limit {
                 drop(core);
                 return self.fail(Reason::OverLimit);
@@ -240,8 +244,10 @@ impl<B: Backing> Arena<B> {
     fn close(&self, start: u64, length: u64, left: &mut u64) {
         let chunks: Vec<_> = self.lock().chunks.range(start..start + length).map(|(a, c)| (*a, *c)).collect();
         for (address, chunk) in chunks {
-            // There is nobody to tell of a failure: it is not used again either way.
-            let _ = self.backing.unmap(address, chunk.bytes, chunk.handle);
+            if self.backing.unmap(address, chunk.bytes, chunk.handle).is_err() {
+                // Memory that nobody may touch lies where the arena would have some: it can't go on.
+                self.broken.store(true, Relaxed);
+            }
             self.lock().chunks.remove(&address);
             self.numbers.reserved.add(chunk.bytes.wrapping_neg());
             *left += chunk.bytes;

@@ -136,22 +136,23 @@ impl<B: Backing> Core<B> {
             return Plan::Found(n);
         }
         let whole = ask.bytes > self.options.max_split;
+        let may_wait = self.options.steal_first || ask.must_steal;
         if !whole && self.free_bytes() >= ask.bytes {
             if let Some(c) = self.search(m, ask, Search { holes: false, waits: false }) {
                 return Plan::Claim(c);
             }
-            if (self.options.steal_first || ask.must_steal)
-                && let Some(c) = self.steal(m, ask)
-            {
+            if may_wait && let Some(c) = self.steal(m, ask) {
                 return Plan::Claim(c);
             }
         } else if whole
-            && (self.options.steal_first || ask.must_steal)
+            && may_wait
             && let Some(c) = self.steal_whole(m, ask)
         {
             return Plan::Claim(c);
         }
-        let Some(c) = self.search(m, ask, Search { holes: true, waits: !whole }) else { return Plan::Reserve };
+        let Some(c) = self.search(m, ask, Search { holes: true, waits: !whole && may_wait }) else {
+            return Plan::Reserve;
+        };
         let after = self.committed.saturating_add(c.maps);
         if c.maps > 0 && after > self.options.limit {
             self.roll_back(m, c);
@@ -243,7 +244,7 @@ impl<B: Backing> Core<B> {
     /// How large a chunk is: small ones move more easily, but each costs calls of the driver.
     fn chunk(&self, bytes: u64) -> u64 {
         let most = self.options.chunk;
-        let usual = pages_within(self.committed / 2048).clamp(PAGE, most);
+        let usual = pages_within(self.committed / 2048).clamp(self.options.least_chunk, most);
         usual.max((bytes / 256).next_multiple_of(PAGE).min(most)).max((bytes / 1024).next_multiple_of(PAGE))
     }
 

@@ -16,6 +16,8 @@ pub struct Options {
     /// The largest chunk of memory mapped by one call, at least 2 MiB; while little is mapped, and for small requests,
     /// chunks are smaller.
     pub chunk: u64,
+    /// The smallest of them, at least 2 MiB: small chunks move more easily.
+    pub least_chunk: u64,
     /// Bytes of small blocks that each stream keeps at hand, outside of the shared part.
     pub front: u64,
     /// The most memory mapped; a request that would need more fails.
@@ -42,6 +44,7 @@ impl Default for Options {
         Options {
             reserve: 256 << 30,
             chunk: 32 << 20,
+            least_chunk: PAGE,
             front: 1 << 20,
             limit: u64::MAX,
             max_split: u64::MAX,
@@ -58,6 +61,7 @@ impl Options {
         let whole = |n: u64, most: u64| n.clamp(PAGE, most).next_multiple_of(PAGE);
         self.reserve = whole(self.reserve, 1 << 46);
         self.chunk = whole(self.chunk, 1 << 40);
+        self.least_chunk = whole(self.least_chunk, self.chunk);
         self
     }
 

@@ -12,7 +12,9 @@ pub fn sim() -> Sim {
 }
 
 pub fn arena(sim: &Sim) -> Held<'_> {
-    Held::new(sim, Options::default())
+    let mut o = Options::default();
+    o.least_chunk = o.chunk;
+    Held::new(sim, o)
 }
 
 /// A block, checked.
@@ -224,11 +226,12 @@ fn a_full_front_goes_back_whole() {
     let sim = sim();
     let mut o = Options::default();
     o.front = 64 << 10;
+    o.least_chunk = o.chunk;
     let a = Held::new(&sim, o);
     let blocks: Vec<Block> = (0..64).map(|_| get(&a, 32 << 10, S)).collect();
     let first = blocks[0].address;
     blocks.into_iter().for_each(|b| put(&a, b, S));
     // All joined but for what is at hand, and that comes back when it is needed.
     assert_eq!(get(&a, PAGE, S).address, first);
-    assert_eq!((sim.mapped(), sim.calls.load(SeqCst)), (PAGE, 2));
+    assert_eq!((sim.mapped(), sim.calls.load(SeqCst)), (PAGE, 3));
 }

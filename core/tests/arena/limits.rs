@@ -7,6 +7,7 @@ use vramscope_core::arena::{Options, Reason};
 
 fn with(sim: &Sim, set: impl FnOnce(&mut Options)) -> Held<'_> {
     let mut o = Options::default();
+    o.least_chunk = o.chunk;
     set(&mut o);
     Held::new(sim, o)
 }
@@ -167,4 +168,53 @@ fn ranges_are_added_and_may_be_refused() {
     sim.fail_reserve.store(1000, SeqCst);
     assert_eq!(a.alloc(100 << 20, S, 0).unwrap_err().reason, Reason::Backing(Error::NoAddresses));
     get(&a, 1 << 20, S);
+}
+
+#[test]
+fn free_memory_moves_before_there_is_more_of_it() {
+    let sim = sim();
+    let a = Held::new(&sim, Options::default());
+    let blocks: Vec<_> = (0..16).map(|_| get(&a, PAGE, S)).collect();
+    blocks.iter().step_by(2).for_each(|b| put(&a, *b, S));
+    // Not while work may touch it.
+    let b = get(&a, 2 * PAGE, S);
+    assert_eq!(sim.mapped(), 18 * PAGE);
+    put(&a, b, S);
+    sim.advance(S.0);
+    get(&a, 10 * PAGE, S);
+    assert_eq!((sim.mapped(), a.counts().trims), (18 * PAGE, 8));
+}
+
+#[test]
+fn memory_does_not_move_for_ever() {
+    let sim = sim();
+    let a = with(&sim, |o| (o.least_chunk, o.moves) = (PAGE, 1));
+    let blocks: Vec<_> = (0..16).map(|_| get(&a, PAGE, S)).collect();
+    blocks.iter().step_by(2).for_each(|b| put(&a, *b, S));
+    for pages in [4, 3, 4, 3, 4, 3, 4, 3, 4, 3] {
+        sim.advance(S.0);
+        let b = get(&a, pages * PAGE, S);
+        put(&a, b, S);
+    }
+    assert!(a.counts().trims <= 18, "{}", a.counts().trims);
+}
+
+#[test]
+fn what_can_not_be_opened_is_not_there() {
+    let sim = sim();
+    let a = Held::new(&sim, Options::default());
+    sim.fail_open.store(1000, SeqCst);
+    assert!(matches!(a.alloc(8 << 20, S, 0).unwrap_err().reason, Reason::Backing(Error::Broken)));
+    assert_eq!((sim.mapped(), a.counts().reserved.now), (0, 0));
+    sim.fail_open.store(0, SeqCst);
+    let b = get(&a, 8 << 20, S);
+    assert_eq!(sim.mapped(), 8 << 20);
+    put(&a, b, S);
+    // What can't be unmapped, either, lies in the way: nothing is served any more.
+    sim.fail_open.store(1000, SeqCst);
+    sim.fail_unmap.store(1000, SeqCst);
+    assert!(a.alloc(64 << 20, S, 0).is_err());
+    assert!(a.is_broken());
+    // It would not come back when the arena is dropped, either.
+    std::mem::forget(a);
 }

@@ -2,7 +2,7 @@
 //! one's (a vector clock), and so does the host. Whoever gets a block must come after all work that ever used its bytes:
 //! by an order that was made, not by luck.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
@@ -48,6 +48,8 @@ struct State {
     host: Clock,
     ranges: BTreeMap<u64, u64>,
     chunks: BTreeMap<u64, u64>,
+    /// Those that streams may touch.
+    open: BTreeSet<u64>,
     uses: Vec<Use>,
     events: BTreeMap<u64, Clock>,
     next_event: u64,
@@ -67,6 +69,7 @@ pub struct Sim {
     pub capacity: AtomicU64,
     /// In thousandths: how often a call fails without reason.
     pub fail_map: AtomicU64,
+    pub fail_open: AtomicU64,
     pub fail_unmap: AtomicU64,
     pub fail_record: AtomicU64,
     pub fail_wait: AtomicU64,
@@ -156,6 +159,7 @@ impl Sim {
         let mut at = address;
         while at < end {
             let (a, len) = s.chunks.range(..=at).next_back().expect("memory at the block");
+            assert!(s.open.contains(a), "memory that no stream may touch");
             assert!(a + len > at, "no memory at {at:#x}");
             at = a + len;
         }
@@ -266,6 +270,18 @@ impl Backing for &Sim {
         Ok(address ^ 1)
     }
 
+    fn open(&self, address: u64, bytes: u64) -> Result<(), Error> {
+        if self.fails(&self.fail_open) {
+            return Err(Error::Broken);
+        }
+        let mut s = self.state();
+        let chunks: Vec<(u64, u64)> = s.chunks.range(address..address + bytes).map(|(a, b)| (*a, *b)).collect();
+        let end = chunks.iter().try_fold(address, |at, (a, b)| (*a == at).then_some(a + b));
+        assert_eq!(end, Some(address + bytes), "not whole chunks without a gap");
+        s.open.extend(chunks.iter().map(|c| c.0));
+        Ok(())
+    }
+
     fn unmap(&self, address: u64, bytes: u64, chunk: u64) -> Result<(), Error> {
         assert_eq!(chunk, address ^ 1);
         if self.fails(&self.fail_unmap) {
@@ -278,6 +294,7 @@ impl Backing for &Sim {
             "{address:#x} is unmapped while work {by:?} may use it"
         );
         assert_eq!(s.chunks.remove(&address), Some(bytes));
+        s.open.remove(&address);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ mod ranges;
 mod streams;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 
 use vramscope_core::arena::{self, Options, StreamId};
 use vramscope_core::event::TrimWhy;
@@ -178,11 +178,29 @@ pub fn settle(device: i32) -> bool {
     done
 }
 
+/// Set once a wait of the program's has told of a fault on the device: from then on every call of the driver fails, and what
+/// a request is answered is the driver's business.
+static FAULTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the device's work has failed.
+#[inline]
+pub fn faulted() -> bool {
+    FAULTED.load(Relaxed)
+}
+
+/// Looks at the result of a wait. CUDA's codes from 700 up tell of work that failed, and stay.
+pub fn waited(result: crate::cuda::Result) {
+    if (700..800).contains(&result) {
+        FAULTED.store(true, Relaxed);
+    }
+}
+
 /// A wait of the program's for a whole context or one stream: what it was for is free now. Memory above the cap goes back, as
 /// the driver's own pool gives back what is above its release threshold.
 pub fn synced(device: i32, call: impl FnOnce() -> crate::cuda::Result, stream: Option<u64>) -> crate::cuda::Result {
     let marks: Vec<_> = of_device(device).map(|a| (a, a.mark())).collect();
     let result = call();
+    waited(result);
     if result != crate::cuda::SUCCESS || state::exiting() {
         return result;
     }
@@ -193,14 +211,24 @@ pub fn synced(device: i32, call: impl FnOnce() -> crate::cuda::Result, stream: O
             None if context::of_device(device).nth(1).is_none() => arena.all_synced(mark),
             None => {}
         }
-        let u = arena.usage();
-        // What the program said holds; where it said nothing, some is kept for speed.
-        let keep = memory_pools::kept(device).unwrap_or_else(|| u.allocated.saturating_add(max_cached(device)));
-        if u.reserved > keep {
-            trim(arena, keep, TrimWhy::MaxCached);
-        }
+        shed_of(arena, device);
     }
     result
+}
+
+/// Gives back what is more than is to be kept over a wait of the program's. What the program said holds; where it said
+/// nothing, some is kept for speed.
+fn shed_of(arena: &Arena, device: i32) {
+    let u = arena.usage();
+    let keep = memory_pools::kept(device).unwrap_or_else(|| u.allocated.saturating_add(max_cached(device)));
+    if u.reserved > keep {
+        trim(arena, keep, TrimWhy::MaxCached);
+    }
+}
+
+/// The same, of all.
+pub fn shed() {
+    all().for_each(|a| shed_of(a, a.backing().device()));
 }
 
 fn max_cached(device: i32) -> u64 {

@@ -43,7 +43,7 @@ pub fn is_capturing(stream: Stream, per_thread: bool) -> bool {
 
 /// Serves a request; `None`: it is the driver's, after everything was given back if memory was short.
 pub fn alloc(call: &Call, ask: &Ask) -> Option<DevicePtr> {
-    if state::exiting() || state::broken() {
+    if state::exiting() || state::broken() || arena::faulted() {
         return None;
     }
     // Memory of a graph is the graph's: its nodes are the driver's business.
@@ -246,7 +246,8 @@ fn ordered(id: ContextId, free: Going) -> Result {
         }
     }
     // While a blocking stream captures, the default one can't be named.
-    let stream = if capture::any() { None } else { driver::in_context(handle, || Some(arena::named(STREAM_LEGACY, false))) };
+    let stream =
+        if capture::any() { None } else { driver::in_context(handle, || Some(arena::named(STREAM_LEGACY, false))) };
     match stream {
         Some(Ok(stream)) => drop(free.finish(StreamId(stream.id))),
         Some(Err(r)) => return r,

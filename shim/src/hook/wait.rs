@@ -1,7 +1,7 @@
 //! Waits of the program: what was done before them needs no event of ours to be known as done.
 
 use crate::arena;
-use crate::cuda::{Context, Result, Stream};
+use crate::cuda::{Context, Event, Result, SUCCESS, Stream};
 use crate::hooks::types;
 use crate::{capture, context, driver, state};
 
@@ -53,4 +53,15 @@ pub unsafe fn context_synchronize_of(real: types::cuCtxSynchronize_v2, _: usize,
         // SAFETY: as above.
         None => unsafe { real(handle) },
     }
+}
+
+/// `cuEventSynchronize`: of which stream is not known, but what is done can be looked for.
+pub unsafe fn event_synchronize(real: types::cuEventSynchronize, _: usize, event: Event) -> Result {
+    // SAFETY: the program's argument.
+    let r = unsafe { real(event) };
+    arena::waited(r);
+    if r == SUCCESS && watched() && !capture::any() {
+        state::guarded("cuEventSynchronize", arena::shed);
+    }
+    r
 }
