@@ -17,7 +17,7 @@ use crate::entry::entry;
 use crate::hook::served::{self, Ask};
 use crate::hooks::export;
 use crate::settings::Limit;
-use crate::{arena, context, limit, pool, state};
+use crate::{arena, context, driver, limit, pool, state};
 
 /// Memory for work of a stream; null: there is none.
 ///
@@ -39,10 +39,27 @@ pub unsafe extern "C-unwind" fn vramscope_torch_free(p: Ptr, size: isize, device
     entry!(4, free)
 }
 
+/// Runs `f` with a context current. A thread that has none (autograd's, at its first request) would get the device's primary
+/// one at its first call of the runtime, which this is not.
+fn on_device<T: Default>(device: c_int, f: impl FnOnce() -> T) -> T {
+    if driver::current_context().is_some() {
+        return f();
+    }
+    // One that can't be made current: whatever the driver says without.
+    let mut f = Some(f);
+    let mut call = || f.take().map(|f| f());
+    let with = driver::primary_of(device).and_then(|context| driver::in_context(context, &mut call));
+    with.or_else(call).unwrap_or_default()
+}
+
 unsafe extern "C-unwind" fn malloc(size: isize, device: c_int, stream: Stream, from: usize) -> Ptr {
     if size <= 0 {
         return std::ptr::null_mut();
     }
+    on_device(device, || allocated(size, device, stream, from)) as Ptr
+}
+
+fn allocated(size: isize, device: c_int, stream: Stream, from: usize) -> DevicePtr {
     if state::active() {
         let served = state::guarded("vramscope_torch_malloc", || {
             let capturing = served::is_capturing(stream, false);
@@ -53,21 +70,24 @@ unsafe extern "C-unwind" fn malloc(size: isize, device: c_int, stream: Stream, f
             served::alloc(&Call::new(Api::CuMemAllocAsync, from), &ask)
         });
         if let Some(Some(p)) = served {
-            return p as Ptr;
+            return p;
         }
     }
     let mut p: DevicePtr = 0;
     // SAFETY: a pointer to a local, and the caller's stream.
     match unsafe { export::cuMemAllocAsync(&mut p, size as usize, stream) } {
-        SUCCESS => p as Ptr,
-        _ => std::ptr::null_mut(),
+        SUCCESS => p,
+        _ => 0,
     }
 }
 
-unsafe extern "C-unwind" fn free(p: Ptr, _size: isize, _device: c_int, stream: Stream, from: usize) {
-    if p.is_null() {
-        return;
+unsafe extern "C-unwind" fn free(p: Ptr, _size: isize, device: c_int, stream: Stream, from: usize) {
+    if !p.is_null() {
+        on_device(device, || freed(p, stream, from));
     }
+}
+
+fn freed(p: Ptr, stream: Stream, from: usize) {
     match arena::holding(p as u64).filter(|_| !state::forked()) {
         Some(arena) => {
             state::guarded("vramscope_torch_free", || {

@@ -248,7 +248,7 @@ fn read() -> Settings {
     };
     let gc_threshold = match get("VRAMSCOPE_GC_THRESHOLD").map(|v| (v, v.parse::<f64>())) {
         None => 0.0,
-        Some((_, Ok(share))) if share > 0.0 && share < 1.0 => share,
+        Some((_, Ok(share))) if (0.0..1.0).contains(&share) => share,
         Some((v, _)) => {
             wrong("VRAMSCOPE_GC_THRESHOLD", v, "a share of the device between 0 and 1 (0.8)", "none");
             0.0

@@ -244,7 +244,7 @@ impl<B: Backing> Core<B> {
     /// How large a chunk is: small ones move more easily, but each costs calls of the driver.
     fn chunk(&self, bytes: u64) -> u64 {
         let most = self.options.chunk;
-        let usual = pages_within(self.committed / 2048).clamp(self.options.least_chunk, most);
+        let usual = pages_within(self.committed / 1024).clamp(self.options.least_chunk, most);
         usual.max((bytes / 256).next_multiple_of(PAGE).min(most)).max((bytes / 1024).next_multiple_of(PAGE))
     }
 

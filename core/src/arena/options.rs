@@ -50,7 +50,7 @@ impl Default for Options {
             max_split: u64::MAX,
             gc_threshold: 0,
             release_threshold: u64::MAX,
-            moves: 4,
+            moves: 2,
             steal_first: true,
         }
     }

@@ -162,8 +162,10 @@ fn recorded_alloc(request: &Request, real: impl Fn() -> Result, key: impl Fn() -
     state::guarded(what, || {
         let call = Call::new(api, from);
         let key = if result == cuda::SUCCESS { key() } else { 0 };
-        // A success without an address is a request for nothing.
-        if result != cuda::SUCCESS || key != 0 {
+        // A success without an address is a request for nothing. And the runtime asks before it has made the device's
+        // context current, makes it so, and asks again: that is no failure.
+        let again = result == cuda::ERROR_INVALID_CONTEXT && api != call.api;
+        if !again && (result != cuda::SUCCESS || key != 0) {
             record_alloc(&call, memory, key, bytes, stream, result, took);
         }
     });
