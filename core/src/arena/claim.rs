@@ -164,7 +164,7 @@ impl<B: Backing> Core<B> {
             return Plan::Collect(bytes, spared);
         }
         if c.maps > 0 && !ask.collected && after > self.most && self.free_bytes() >= PAGE {
-            // Also where nothing may move any more: what work is done is looked at.
+            // Also where nothing may move: what work is done is looked at.
             let moves = self.moved < self.most.saturating_mul(self.options.moves);
             let (bytes, spared) = (if moves { after - self.most } else { 0 }, c.range(m));
             self.roll_back(m, c);

@@ -56,6 +56,9 @@ impl<B: Backing> Core<B> {
         let mut claimed = Vec::new();
         let going: u64 = self.chunks.values().filter(|c| c.going).map(|c| c.bytes).sum();
         let mut left = self.committed.saturating_sub(going);
+        if left <= keep {
+            return claimed;
+        }
         let mut all: Vec<_> = self.chunks.iter().rev().map(|(a, c)| (*a, *c)).collect();
         if spared.1 > 0 {
             all.retain(|(a, c)| a.saturating_add(c.bytes) <= spared.0 || *a >= spared.1);

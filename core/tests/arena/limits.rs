@@ -173,7 +173,7 @@ fn ranges_are_added_and_may_be_refused() {
 #[test]
 fn free_memory_moves_before_there_is_more_of_it() {
     let sim = sim();
-    let a = Held::new(&sim, Options::default());
+    let a = with(&sim, |o| (o.least_chunk, o.moves) = (PAGE, 10));
     let blocks: Vec<_> = (0..16).map(|_| get(&a, PAGE, S)).collect();
     blocks.iter().step_by(2).for_each(|b| put(&a, *b, S));
     // Not while work may touch it.

@@ -85,12 +85,6 @@ fn new(device: i32) -> Option<&'static Arena> {
     options.limit = total;
     options.max_split = s.max_split_size;
     options.gc_threshold = (s.gc_threshold * 1000.0) as u32;
-    if let Some(v) = settings::variable(c"VSX_CHUNK").and_then(|v| v.parse::<u64>().ok()) {
-        options.least_chunk = v << 20;
-    }
-    if let Some(v) = settings::variable(c"VSX_MOVES").and_then(|v| v.parse::<u64>().ok()) {
-        options.moves = v;
-    }
     let arena: &'static Arena = Box::leak(Box::new(Arena::new(Gpu::new(device), options)));
     arena.backing().serves(arena);
     Some(arena)
