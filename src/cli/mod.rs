@@ -42,7 +42,7 @@ pub struct Cli {
 pub enum Command {
     /// Run a program under vramscope, and say in six lines what it did with GPU memory
     Run(run::Args),
-    /// Explain a history: peak, holders, leaks, pool, sizes, errors
+    /// Explain a history: verdict, peak, holders, leaks, out of memory, fragmentation, churn
     Report(report::Args),
     /// Finish the histories of programs that were killed
     Recover(recover::Args),

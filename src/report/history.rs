@@ -9,6 +9,8 @@ use vramscope_core::trace::read::Reader;
 use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Name, Note, Oom, Python};
 
 use super::errors::Errors;
+use super::facts::Facts;
+use super::facts::moment::Wanted;
 use super::order::Order;
 use super::pool::PoolWork;
 use super::sizes::Sizes;
@@ -64,13 +66,31 @@ pub struct History {
     pub pool: PoolWork,
     /// What went wrong.
     pub errors: Errors,
+    /// What the answers are made of; empty if only a summary was wanted.
+    pub facts: Option<Facts>,
+    /// The threads' names.
+    pub threads: HashMap<u32, (u32, String)>,
 }
 
 impl History {
     /// Reads a history as far as it can be read.
     pub fn read(path: &Path) -> Result<History> {
+        History::read_at(path, &[])
+    }
+
+    /// The same, and keeps what was held at these moments.
+    pub fn read_at(path: &Path, wanted: &[Wanted]) -> Result<History> {
+        History::read_for(path, Some(Facts::wanting(wanted)))
+    }
+
+    /// Reads what a summary needs.
+    pub fn read_summary(path: &Path) -> Result<History> {
+        History::read_for(path, None)
+    }
+
+    fn read_for(path: &Path, facts: Option<Facts>) -> Result<History> {
         let mut reader = open(path)?;
-        let mut history = History::of_lines(&mut reader);
+        let mut history = History::of_lines_for(&mut reader, facts);
         history.path = path.to_path_buf();
         history.damage = reader.damage().map(ToString::to_string);
         let ids = history.errors.freed_twice();
@@ -83,9 +103,18 @@ impl History {
 
     /// Plays lines.
     pub fn of_lines(lines: impl Iterator<Item = Line>) -> History {
-        let mut h = History::default();
+        History::of_lines_for(lines, Some(Facts::default()))
+    }
+
+    fn of_lines_for(lines: impl Iterator<Item = Line>, facts: Option<Facts>) -> History {
+        let mut h = History { facts, ..History::default() };
         let mut order = Order::new();
         for line in lines {
+            if !matches!(line, Line::Event(..))
+                && let Some(facts) = &mut h.facts
+            {
+                facts.line(&line);
+            }
             match line {
                 Line::Header(header) => {
                     h.state = State::new(header.granularity);
@@ -107,12 +136,21 @@ impl History {
                 Line::Oom(oom) => h.ooms.push(*oom),
                 Line::Note(note) => h.notes.push(note),
                 Line::Footer(footer) => h.footer = Some(footer),
-                Line::Live(_, event) => h.state.was_live(&event),
+                Line::Live(thread, event) => {
+                    h.state.was_live(&event);
+                    if let Some(facts) = &mut h.facts {
+                        facts.was_live(thread, &event, &h.state);
+                    }
+                }
                 Line::Event(thread, event) => order.push(thread, event, &mut |t, e| h.play(t, e)),
-                Line::Thread(_) | Line::Text(_) | Line::Unknown => {}
+                Line::Thread(t) => drop(h.threads.insert(t.thread, (t.tid, t.name))),
+                Line::Text(_) | Line::Unknown => {}
             }
         }
         order.finish(&mut |t, e| h.play(t, e));
+        if let Some(facts) = &mut h.facts {
+            facts.finish(h.end, &h.state);
+        }
         h
     }
 
@@ -120,10 +158,16 @@ impl History {
         self.exited |= e.kind == EventKind::Exit;
         self.events += 1;
         self.end = self.end.max(e.time);
+        if let Some(facts) = &mut self.facts {
+            facts.reach(e.time, &self.state);
+        }
         self.errors.play(e, &self.state);
         self.state.play(thread, e);
         self.sizes.play(e);
         self.pool.play(e);
+        if let Some(facts) = &mut self.facts {
+            facts.play(thread, e, &self.state);
+        }
     }
 
     /// A setting that was in force.

@@ -1,44 +1,179 @@
 //! Out of memory: what the library said at that moment, with the names of its stacks.
 
-use vramscope_core::trace::{Holder, Oom};
+use serde::Serialize;
+use vramscope_core::trace::{Grew, Oom};
 
 use super::Page;
+use super::by;
+use super::frames::{self, Shown};
 use super::history::History;
-use super::text::{WIDTH, bytes, clean, count, percent, plural, time};
-use super::{frames, stacks};
+use super::pinned::{self, Pinned};
+use super::stacks;
+use super::text::{bytes, clean, count, percent, plural, time};
 
 /// Explanations shown; a program that tries sizes has many.
 const SHOWN: usize = 3;
 
-/// Writes the section.
-pub fn section(page: &mut Page, history: &History) {
-    for oom in history.ooms.iter().take(SHOWN) {
-        one(page, history, oom);
-    }
-    if history.ooms.len() > SHOWN {
-        page.line(&format!("  and {} explained", plural((history.ooms.len() - SHOWN) as u64, "more failure")));
+/// A request that found no memory.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OutOfMemory {
+    /// When.
+    pub time: u64,
+    /// CUDA ordinal of the device.
+    pub device: u32,
+    /// The C function that failed, or `PyTorch`.
+    pub what: String,
+    /// Bytes asked for; 0: no certain number.
+    pub asked: u64,
+    /// Bytes free on the device,
+    pub free: u64,
+    /// and in all.
+    pub total: u64,
+    /// Bytes of this process that the history accounts for.
+    pub ours: u64,
+    /// Bytes of PyTorch's tensors,
+    pub pytorch_active: u64,
+    /// what it keeps besides,
+    pub pytorch_inactive: u64,
+    /// and the largest piece of that.
+    pub pytorch_largest: u64,
+    /// Bytes in use in vramscope's pool,
+    pub pool_active: u64,
+    /// what it keeps besides,
+    pub pool_inactive: u64,
+    /// and the largest piece of that.
+    pub pool_largest: u64,
+    /// Bytes past both, with the driver's rounding,
+    pub outside: u64,
+    /// by library.
+    pub libraries: Vec<Library>,
+    /// Context, modules, driver; and other processes where `others` is missing.
+    pub rest: u64,
+    /// Other processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others: Option<u64>,
+    /// The largest request that would have been served at that moment.
+    pub would_have_fit: u64,
+    /// The call stack that asked, innermost first.
+    pub stack: Vec<Shown>,
+    /// Who held most.
+    pub holders: Vec<OomHolder>,
+    /// What would help.
+    pub advice: Vec<String>,
+    /// PyTorch's segments at that moment, and what pins them; missing without PyTorch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segments: Option<Pinned>,
+}
+
+/// What a library holds past PyTorch and the pool.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Library {
+    /// Its file's name.
+    pub library: String,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Who held memory.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct OomHolder {
+    /// The line.
+    pub name: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Allocations.
+    pub count: u64,
+    /// It grew all along: from so many allocations, by so many bytes, in so many nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grew: Option<Grew>,
+    /// The call stack, innermost first.
+    pub stack: Vec<Shown>,
+}
+
+/// All explanations of a history.
+pub fn of(page: &mut Page, history: &History) -> Vec<OutOfMemory> {
+    history.ooms.iter().map(|oom| answer(page, history, oom)).collect()
+}
+
+fn answer(page: &mut Page, history: &History, oom: &Oom) -> OutOfMemory {
+    let all = oom.holders.iter().map(|h| h.stack).chain([oom.stack]);
+    let addresses = frames::addresses(history, all);
+    page.names.resolve(&history.modules, addresses);
+    let lines = |stack: u32| frames::shown(history, &page.names, stack).lines(page.all_frames);
+    let holders = oom.holders.iter().map(|h| {
+        let stack = if h.stack == 0 { Vec::new() } else { lines(h.stack) };
+        let name = match by::own(&stack) {
+            Some(frame) => by::line(frame),
+            None if h.caller != 0 => clean(history.module_name(h.caller)),
+            None => "(no stack)".to_string(),
+        };
+        OomHolder { name, bytes: h.bytes, count: h.count, grew: h.grew.clone(), stack }
+    });
+    let holders = holders.collect();
+    let stack = if oom.stack == 0 { Vec::new() } else { lines(oom.stack) };
+    let holes = history.facts.as_ref().and_then(|f| {
+        let near = |h: &&super::facts::holes::Holes| h.failure && h.time >= oom.time && h.segments > 0;
+        Some((f, f.holes.iter().filter(near).min_by_key(|h| h.time)?))
+    });
+    let segments = holes.map(|(facts, holes)| pinned::of(page, history, facts, holes));
+    let library =
+        |l: &vramscope_core::trace::Library| Library { library: clean(history.module_name(l.module)), bytes: l.bytes };
+    let pytorch = if oom.what == "PyTorch" { oom.pytorch_largest } else { 0 };
+    // A request that is refused although that much is free has a limit, which a history does not tell.
+    let device = if oom.asked > 0 && oom.free > oom.asked { 0 } else { oom.free };
+    OutOfMemory {
+        time: oom.time,
+        device: oom.device,
+        what: clean(&oom.what),
+        asked: oom.asked,
+        free: oom.free,
+        total: oom.total,
+        ours: oom.pytorch_active + oom.pytorch_inactive + oom.pool_active + oom.pool_inactive + oom.outside,
+        pytorch_active: oom.pytorch_active,
+        pytorch_inactive: oom.pytorch_inactive,
+        pytorch_largest: oom.pytorch_largest,
+        pool_active: oom.pool_active,
+        pool_inactive: oom.pool_inactive,
+        pool_largest: oom.pool_largest,
+        outside: oom.outside,
+        libraries: oom.libraries.iter().map(library).collect(),
+        rest: oom.rest,
+        others: oom.others,
+        would_have_fit: device.max(pytorch),
+        stack,
+        holders,
+        advice: oom.advice.iter().map(|a| clean(a)).collect(),
+        segments,
     }
 }
 
-fn one(page: &mut Page, history: &History, oom: &Oom) {
+/// Writes the section.
+pub fn section(page: &mut Page, ooms: &[OutOfMemory]) {
+    for oom in ooms.iter().take(SHOWN) {
+        one(page, oom);
+    }
+    if ooms.len() > SHOWN {
+        page.line(&format!("  and {} explained", plural((ooms.len() - SHOWN) as u64, "more failure")));
+    }
+}
+
+fn one(page: &mut Page, oom: &OutOfMemory) {
     let asked = if oom.asked > 0 { format!("asked for {}", bytes(oom.asked)) } else { "found no memory".into() };
-    page.heading(&format!("OUT OF MEMORY  {} {asked} at {}", clean(&oom.what), time(oom.time)));
-    let shown: Vec<&Holder> = oom.holders.iter().take(page.top).collect();
-    let all = shown.iter().map(|h| h.stack).chain([oom.stack]);
-    let addresses = frames::addresses(history, all);
-    page.names.resolve(&history.modules, addresses);
+    page.heading(&format!("OUT OF MEMORY  {} {asked} at {}", oom.what, time(oom.time)));
     page.row(&format!("GPU {}", oom.device), &format!("{:>9} free of {}", bytes(oom.free), bytes(oom.total)));
-    layers(page, history, oom);
-    if oom.stack != 0 {
+    layers(page, oom);
+    if oom.asked > 0 && oom.would_have_fit > 0 && oom.would_have_fit < oom.asked {
+        page.row("would have fit", &format!("{:>9} at most", bytes(oom.would_have_fit)));
+    }
+    if !oom.stack.is_empty() {
         page.line("  asked at");
-        let frames = frames::shown(history, &page.names, oom.stack);
-        stacks::stack(page, &frames);
+        stacks::shown(page, &oom.stack);
     }
     let used = oom.total.saturating_sub(oom.free);
-    if !shown.is_empty() {
+    if !oom.holders.is_empty() {
         page.line("  the biggest holders then");
     }
-    for (i, h) in shown.into_iter().enumerate() {
+    for (i, h) in oom.holders.iter().take(page.top).enumerate() {
         let (size, part) = (bytes(h.bytes), percent(h.bytes, used));
         let head = format!("{:>3}. {size:>9}  {part:>7}   {}", i + 1, plural(h.count, "allocation"));
         let mut line = page.paint.bold(&head);
@@ -47,22 +182,23 @@ fn one(page: &mut Page, history: &History, oom: &Oom) {
             line += &page.paint.red(&more);
         }
         page.line(&line);
-        if h.stack == 0 && h.caller != 0 {
-            page.line(&format!("        {}", clean(history.module_name(h.caller))));
-            continue;
+        match h.stack.is_empty() {
+            true => page.line(&format!("        {}", h.name)),
+            false => stacks::shown(page, &h.stack),
         }
-        let frames = frames::shown(history, &page.names, h.stack);
-        stacks::stack(page, &frames);
+    }
+    if let Some(segments) = oom.segments.as_ref().filter(|s| pinned::matters(s)) {
+        pinned::write(page, segments);
     }
     if !oom.advice.is_empty() {
         page.line("  what would help");
     }
     for advice in &oom.advice {
-        fold(page, &clean(advice));
+        page.fold("    - ", advice);
     }
 }
 
-fn layers(page: &mut Page, history: &History, oom: &Oom) {
+fn layers(page: &mut Page, oom: &OutOfMemory) {
     let kept = |active: u64, inactive: u64, largest: u64| {
         let pieces = if largest > 0 { format!(", the largest free block {}", bytes(largest)) } else { String::new() };
         format!("{:>9} active, {} inactive{pieces}", bytes(active), bytes(inactive))
@@ -74,7 +210,7 @@ fn layers(page: &mut Page, history: &History, oom: &Oom) {
         page.row("pool", &kept(oom.pool_active, oom.pool_inactive, oom.pool_largest));
     }
     if oom.outside > 0 {
-        let by = oom.libraries.iter().map(|l| format!("{} {}", clean(history.module_name(l.module)), bytes(l.bytes)));
+        let by = oom.libraries.iter().map(|l| format!("{} {}", l.library, bytes(l.bytes)));
         page.row("outside", &format!("{:>9}: {}", bytes(oom.outside), by.collect::<Vec<_>>().join(", ")));
     }
     match oom.others {
@@ -86,26 +222,12 @@ fn layers(page: &mut Page, history: &History, oom: &Oom) {
     }
 }
 
-/// A piece of advice, over several lines.
-fn fold(page: &mut Page, text: &str) {
-    let mut line = "    -".to_string();
-    for word in text.split(' ') {
-        if line.chars().count() + 1 + word.chars().count() > WIDTH && line.trim().len() > 1 {
-            page.line(&line);
-            line = "     ".to_string();
-        }
-        line.push(' ');
-        line.push_str(word);
-    }
-    page.line(&line);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::testing::{MIB, Script, names, trained};
-    use crate::report::text::Paint;
-    use vramscope_core::trace::{Grew, Library, Line};
+    use crate::report::text::{Paint, WIDTH};
+    use vramscope_core::trace::{Grew, Holder, Library, Line};
 
     fn written(change: impl Fn(&mut Oom)) -> String {
         let (mut script, stack): (Script, u32) = trained();
@@ -135,7 +257,8 @@ mod tests {
         script.lines.push(Line::Oom(Box::new(oom)));
         let mut page = Page::new(Paint::default(), &[], 10);
         page.names = names();
-        section(&mut page, &script.history());
+        let answers = of(&mut page, &script.history());
+        section(&mut page, &answers);
         println!("{}", page.out);
         page.out
     }
