@@ -17,7 +17,7 @@ pub fn say(harvest: &Harvest, program: &Path, args: &run::Args) {
     let (told, rest) = choose(&harvest.histories);
     let several = told.len() > 1;
     for one in &told {
-        match History::read_summary(&one.path) {
+        match History::read(&one.path) {
             Ok(history) => sum_up(&history, several),
             Err(e) => say::line(&format!("{e:#}")),
         }

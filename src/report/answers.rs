@@ -135,8 +135,7 @@ impl Answers {
         page.names.know(&history.symbols);
         let moments = if asked.at.is_empty() { vec![Wanted::Peak, Wanted::End] } else { asked.at.clone() };
         let leaks = suspects::of(page, history);
-        let facts = history.facts.as_ref();
-        let holes = facts.and_then(|f| Some((f, f.holes.iter().find(|h| !h.failure && h.segments > 0)?)));
+        let holes = history.facts.holes.iter().find(|h| !h.failure && h.segments > 0);
         let mut holders = Vec::new();
         for wanted in &moments {
             holders.push(holders::of(page, history, wanted, asked.by)?);
@@ -148,7 +147,7 @@ impl Answers {
             glance: glance::of(history),
             out_of_memory: oom::of(page, history),
             holders,
-            holes: holes.map(|(facts, holes)| pinned::of(page, history, facts, holes)),
+            holes: holes.map(|holes| pinned::of(page, history, holes)),
             outside_pool: owners::owners(history).iter().map(|o| owner(history, o)).collect(),
             named: named::of(history),
             devices: devices::of(history),

@@ -136,7 +136,7 @@ fn name(history: &History, by: By, holder: &Holder, stack: &[Shown]) -> String {
         By::Function => own(stack).map_or_else(|| nameless(history, holder), |s| s.what.clone()),
         By::Library => library(history, holder, stack),
         By::Region => {
-            let region = history.facts.as_ref().map_or("", |f| f.regions.path(holder.region));
+            let region = history.facts.regions.path(holder.region);
             if region.is_empty() { "(no region)".to_string() } else { clean(region) }
         }
         By::Thread => match history.threads.get(&holder.thread) {
@@ -150,16 +150,17 @@ fn name(history: &History, by: By, holder: &Holder, stack: &[Shown]) -> String {
     }
 }
 
-/// The line that a person looks for: the user's innermost, else the innermost of Python, else the innermost of all.
+/// The line that a person looks for: the user's innermost, else the innermost of Python, else the innermost with a name.
 pub fn own(stack: &[Shown]) -> Option<&Shown> {
     let user = stack.iter().find(|s| s.whose == Whose::User);
-    user.or_else(|| stack.iter().find(|s| s.whose != Whose::Native)).or(stack.first())
+    let named = || stack.iter().find(|s| !s.what.contains("+0x"));
+    user.or_else(|| stack.iter().find(|s| s.whose != Whose::Native)).or_else(named).or(stack.first())
 }
 
 /// A frame in one piece: `train.py:31 forward`.
 pub fn line(frame: &Shown) -> String {
     let what = frame.what.split('(').next().unwrap_or(&frame.what);
-    match frame.place.is_empty() {
+    match frame.place.is_empty() || frame.count > 1 {
         true => frame.what.clone(),
         false => format!("{} {}", frame.place, what.trim_end()),
     }

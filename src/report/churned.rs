@@ -80,7 +80,7 @@ pub struct DriverTime {
 
 /// Gathers it.
 pub fn of(page: &mut Page, history: &History, steps: Option<&Steps>) -> Churned {
-    let Some(facts) = &history.facts else { return Churned::default() };
+    let facts = &history.facts;
     let c = &facts.churn;
     let lifetimes = c.lifetimes.iter().enumerate().map(|(i, (count, bytes))| Lifetime {
         up_to: if i + 1 == c.lifetimes.len() { 0 } else { 10u64.pow(i as u32 + 3) },
@@ -118,7 +118,7 @@ fn named<T>(page: &mut Page, history: &History, all: Vec<(u32, u32, T)>) -> Vec<
 }
 
 fn at_once(page: &mut Page, history: &History) -> Vec<Held> {
-    let Some(facts) = &history.facts else { return Vec::new() };
+    let facts = &history.facts;
     let mut sites: Vec<_> = facts.sites.all.iter().filter(|s| s.at_once.0 > 0).collect();
     sites.sort_by_key(|s| std::cmp::Reverse(s.at_once));
     let all = sites.iter().take(5 * TOLD).map(|s| (s.stack, s.caller, s.at_once)).collect();
@@ -135,7 +135,7 @@ fn at_once(page: &mut Page, history: &History) -> Vec<Held> {
 }
 
 fn driver(page: &mut Page, history: &History) -> Vec<DriverTime> {
-    let Some(facts) = &history.facts else { return Vec::new() };
+    let facts = &history.facts;
     let mut holders: Vec<_> = facts.ledger.holders.iter().filter(|h| h.driver.took > 0).collect();
     holders.sort_by_key(|h| std::cmp::Reverse(h.driver.took));
     let all = holders.iter().take(5 * TOLD).map(|h| (h.stack, h.caller, h.driver)).collect();

@@ -29,11 +29,10 @@ pub struct DeviceAnswer {
 
 /// All devices of the process.
 pub fn of(history: &History) -> Vec<DeviceAnswer> {
-    let known = history.facts.as_ref().map(|f| &f.ledger.devices);
-    let used = known.into_iter().flat_map(|d| d.keys());
-    let all: std::collections::BTreeSet<u32> = history.devices.keys().chain(used).copied().collect();
+    let known = &history.facts.ledger.devices;
+    let all: std::collections::BTreeSet<u32> = history.devices.keys().chain(known.keys()).copied().collect();
     let one = |device: u32| {
-        let (info, peak) = (history.devices.get(&device), known.and_then(|d| d.get(&device)));
+        let (info, peak) = (history.devices.get(&device), known.get(&device));
         let end = history.state.devices.get(&device).map_or(0, |t| t.active());
         DeviceAnswer {
             device,

@@ -102,8 +102,8 @@ pub struct Glance {
 
 /// Everything but the verdict, which is made of all answers.
 pub fn of(history: &History) -> Glance {
-    let Some(facts) = &history.facts else { return Glance::default() };
-    let (ledger, state) = (&facts.ledger, &history.state);
+    let (facts, state) = (&history.facts, &history.state);
+    let ledger = &facts.ledger;
     let end = facts.end(state);
     let (most, top) = (ledger.reserved_peak.reserved, ledger.peak.in_use);
     let failed = &history.errors.failed;

@@ -66,8 +66,8 @@ pub struct History {
     pub pool: PoolWork,
     /// What went wrong.
     pub errors: Errors,
-    /// What the answers are made of; empty if only a summary was wanted.
-    pub facts: Option<Facts>,
+    /// What the answers are made of.
+    pub facts: Facts,
     /// The threads' names.
     pub threads: HashMap<u32, (u32, String)>,
 }
@@ -80,17 +80,8 @@ impl History {
 
     /// The same, and keeps what was held at these moments.
     pub fn read_at(path: &Path, wanted: &[Wanted]) -> Result<History> {
-        History::read_for(path, Some(Facts::wanting(wanted)))
-    }
-
-    /// Reads what a summary needs.
-    pub fn read_summary(path: &Path) -> Result<History> {
-        History::read_for(path, None)
-    }
-
-    fn read_for(path: &Path, facts: Option<Facts>) -> Result<History> {
         let mut reader = open(path)?;
-        let mut history = History::of_lines_for(&mut reader, facts);
+        let mut history = History::of_lines_at(&mut reader, wanted);
         history.path = path.to_path_buf();
         history.damage = reader.damage().map(ToString::to_string);
         let ids = history.errors.freed_twice();
@@ -103,17 +94,16 @@ impl History {
 
     /// Plays lines.
     pub fn of_lines(lines: impl Iterator<Item = Line>) -> History {
-        History::of_lines_for(lines, Some(Facts::default()))
+        History::of_lines_at(lines, &[])
     }
 
-    fn of_lines_for(lines: impl Iterator<Item = Line>, facts: Option<Facts>) -> History {
-        let mut h = History { facts, ..History::default() };
+    /// The same, and keeps what was held at these moments.
+    pub fn of_lines_at(lines: impl Iterator<Item = Line>, wanted: &[Wanted]) -> History {
+        let mut h = History { facts: Facts::wanting(wanted), ..History::default() };
         let mut order = Order::new();
         for line in lines {
-            if !matches!(line, Line::Event(..))
-                && let Some(facts) = &mut h.facts
-            {
-                facts.line(&line);
+            if !matches!(line, Line::Event(..)) {
+                h.facts.line(&line);
             }
             match line {
                 Line::Header(header) => {
@@ -138,9 +128,7 @@ impl History {
                 Line::Footer(footer) => h.footer = Some(footer),
                 Line::Live(thread, event) => {
                     h.state.was_live(&event);
-                    if let Some(facts) = &mut h.facts {
-                        facts.was_live(thread, &event, &h.state);
-                    }
+                    h.facts.was_live(thread, &event, &h.state);
                 }
                 Line::Event(thread, event) => order.push(thread, event, &mut |t, e| h.play(t, e)),
                 Line::Thread(t) => drop(h.threads.insert(t.thread, (t.tid, t.name))),
@@ -148,9 +136,7 @@ impl History {
             }
         }
         order.finish(&mut |t, e| h.play(t, e));
-        if let Some(facts) = &mut h.facts {
-            facts.finish(h.end, &h.state);
-        }
+        h.facts.finish(h.end, &h.state);
         h
     }
 
@@ -158,16 +144,12 @@ impl History {
         self.exited |= e.kind == EventKind::Exit;
         self.events += 1;
         self.end = self.end.max(e.time);
-        if let Some(facts) = &mut self.facts {
-            facts.reach(e.time, &self.state);
-        }
+        self.facts.reach(e.time, &self.state);
         self.errors.play(e, &self.state);
         self.state.play(thread, e);
         self.sizes.play(e);
         self.pool.play(e);
-        if let Some(facts) = &mut self.facts {
-            facts.play(thread, e, &self.state);
-        }
+        self.facts.play(thread, e, &self.state);
     }
 
     /// A setting that was in force.

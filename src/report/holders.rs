@@ -31,8 +31,7 @@ pub struct Holders {
 
 /// Who held what; an error says why that moment is none.
 pub fn of(page: &mut Page, history: &History, wanted: &Wanted, by: By) -> Result<Holders, String> {
-    let none = || "this history was read for a summary only".to_string();
-    let facts = history.facts.as_ref().ok_or_else(none)?;
+    let facts = &history.facts;
     let (moment, at, usage, held) = held(history, facts, wanted)?;
     let held = held.into_iter().filter(|(h, _)| facts.ledger.counts(h)).collect();
     Ok(Holders { moment, time: at, by, active: usage.in_use, list: by::list(page, history, by, held) })
@@ -149,7 +148,7 @@ fn short(page: &mut Page, i: usize, e: &Held, whole: u64) {
 
 /// A stack as folded lines: outermost first, each frame's text. For a flame graph.
 pub fn folded(page: &mut Page, history: &History, wanted: &Wanted) -> Result<Vec<(Vec<String>, u64)>, String> {
-    let facts = history.facts.as_ref().ok_or("this history was read for a summary only")?;
+    let facts = &history.facts;
     let (_, _, _, held) = held(history, facts, wanted)?;
     let held: Vec<_> = held.into_iter().filter(|(h, t)| t.bytes > 0 && facts.ledger.counts(h)).collect();
     let addresses = frames::addresses(history, held.iter().map(|(h, _)| h.stack));

@@ -63,7 +63,7 @@ pub fn section(page: &mut Page, history: &History) {
             plural(sum.reset.count, "allocation")
         ));
     }
-    if history.facts.as_ref().is_some_and(|f| f.ledger.has_tensors()) {
+    if history.facts.ledger.has_tensors() {
         page.line("  PyTorch keeps what it took until the process ends: what grows is told above");
         return;
     }

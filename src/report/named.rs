@@ -50,7 +50,7 @@ pub struct Named {
 
 /// Gathers them.
 pub fn of(history: &History) -> Named {
-    let Some(facts) = &history.facts else { return Named::default() };
+    let facts = &history.facts;
     let region = |p: &super::facts::regions::Named| Region {
         name: clean(&p.name),
         depth: p.depth,

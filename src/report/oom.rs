@@ -111,11 +111,9 @@ fn answer(page: &mut Page, history: &History, oom: &Oom) -> OutOfMemory {
     });
     let holders = holders.collect();
     let stack = if oom.stack == 0 { Vec::new() } else { lines(oom.stack) };
-    let holes = history.facts.as_ref().and_then(|f| {
-        let near = |h: &&super::facts::holes::Holes| h.failure && h.time >= oom.time && h.segments > 0;
-        Some((f, f.holes.iter().filter(near).min_by_key(|h| h.time)?))
-    });
-    let segments = holes.map(|(facts, holes)| pinned::of(page, history, facts, holes));
+    let near = |h: &&super::facts::holes::Holes| h.failure && h.time >= oom.time && h.segments > 0;
+    let holes = history.facts.holes.iter().filter(near).min_by_key(|h| h.time);
+    let segments = holes.map(|holes| pinned::of(page, history, holes));
     let library =
         |l: &vramscope_core::trace::Library| Library { library: clean(history.module_name(l.module)), bytes: l.bytes };
     let pytorch = if oom.what == "PyTorch" { oom.pytorch_largest } else { 0 };

@@ -28,7 +28,7 @@ pub struct Owner {
 
 /// The owners, the largest at the peak first. (PyTorch's tensors lie in its segments, which are told.)
 pub fn owners(history: &History) -> Vec<Owner> {
-    let Some(facts) = &history.facts else { return Vec::new() };
+    let facts = &history.facts;
     let mut by_key: BTreeMap<(u32, Layer, u8), Owner> = BTreeMap::new();
     for h in &facts.ledger.holders {
         let layer = h.layer();

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::Page;
 use super::by;
-use super::facts::Facts;
 use super::facts::holes::{self, Holes};
 use super::frames::{self, Shown};
 use super::history::History;
@@ -74,8 +73,8 @@ pub struct Segment {
 }
 
 /// What pins segments, as they were at a moment.
-pub fn of(page: &mut Page, history: &History, facts: &Facts, holes: &Holes) -> Pinned {
-    let ledger = &facts.ledger;
+pub fn of(page: &mut Page, history: &History, holes: &Holes) -> Pinned {
+    let (facts, ledger) = (&history.facts, &history.facts.ledger);
     let stack = |holder: u32| ledger.holders[holder as usize].stack;
     let pins = holes.pins.iter().map(|p| p.holder);
     let all = pins.chain(holes.worst.iter().flat_map(|w| w.holders.iter().map(|(h, _)| *h)));

@@ -96,7 +96,7 @@ pub struct SuspectPart {
 /// Finds them and their names.
 pub fn of(page: &mut Page, history: &History) -> Leaks {
     let found = growth::find(history);
-    let Some(facts) = &history.facts else { return Leaks::default() };
+    let facts = &history.facts;
     let stacks: Vec<u32> =
         found.suspects.iter().flat_map(|s| &s.parts).map(|p| facts.sites.all[p.site as usize].stack).collect();
     let addresses = frames::addresses(history, stacks);
@@ -127,8 +127,8 @@ fn same(all: Vec<Suspect>) -> Vec<Suspect> {
 
 fn one(page: &Page, history: &History, s: &growth::Suspect, steps: Option<&Steps>) -> Suspect {
     let part = |p: &Part| {
-        let site = history.facts.as_ref().map(|f| &f.sites.all[p.site as usize]);
-        let (stack, caller) = site.map_or((0, 0), |s| (s.stack, s.caller));
+        let site = &history.facts.sites.all[p.site as usize];
+        let (stack, caller) = (site.stack, site.caller);
         let shown = frames::shown(history, &page.names, stack).lines(page.all_frames);
         let place = match by::own(&shown) {
             Some(frame) => by::line(frame),
@@ -141,7 +141,7 @@ fn one(page: &Page, history: &History, s: &growth::Suspect, steps: Option<&Steps
             count_per_step: (p.count * 100.0).round() / 100.0,
             bytes: p.live.1,
             count: p.live.0,
-            backward: site.is_some_and(|s| s.backward * 2 > s.count),
+            backward: site.backward * 2 > site.count,
             stack: shown,
         }
     };

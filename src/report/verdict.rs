@@ -209,3 +209,60 @@ fn fine(a: &Answers) -> (About, String) {
     };
     (About::Fine, format!("nothing wrong: {steps}{failed}, {waste}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Page;
+    use crate::report::testing::{MIB, Script, sample};
+    use crate::report::text::Paint;
+    use vramscope_core::event::{FreeHow, Memory};
+    use vramscope_core::trace::{Line, Oom};
+
+    fn verdict(s: &Script) -> Verdict {
+        let history = s.history();
+        Answers::of(&mut Page::new(Paint::default(), &[], 10), &history, &Default::default()).unwrap().glance.verdict
+    }
+
+    fn failed(oom: Oom) -> String {
+        let mut s = Script::new();
+        s.direct(Memory::Device, MIB, 0, 0);
+        s.lines.push(Line::Oom(Box::new(oom)));
+        let verdict = verdict(&s);
+        assert_eq!(verdict.about, About::OutOfMemory);
+        verdict.text
+    }
+
+    #[test]
+    fn why_out_of_memory_in_one_sentence() {
+        let oom = Oom { what: "PyTorch".into(), asked: 2 << 30, total: 80 << 30, free: MIB, ..Oom::default() };
+        let pieces =
+            Oom { pytorch_active: 40 << 30, pytorch_inactive: 39 << 30, pytorch_largest: 1 << 30, ..oom.clone() };
+        assert!(failed(pieces).ends_with("while 39.0 GiB lay unused in PyTorch in pieces of at most 1.00 GiB"));
+        assert!(failed(Oom { asked: 90 << 30, ..oom.clone() }).ends_with("more than the whole GPU has (80.0 GiB)"));
+        assert!(failed(Oom { others: Some(60 << 30), ..oom.clone() }).ends_with("while other processes held 60.0 GiB"));
+        assert!(failed(Oom { free: 70 << 30, ..oom }).contains("a limit of this process refused it"));
+    }
+
+    #[test]
+    fn what_matters_most_comes_first() {
+        // It has a failure without an explanation, and a double free.
+        assert_eq!(verdict(&sample()).about, About::BadFree);
+        let mut s = Script::new();
+        let id = s.direct(Memory::Device, 200 * MIB, 0, 0);
+        s.free(id, FreeHow::Driver);
+        s.footer("exit");
+        let v = verdict(&s);
+        assert_eq!(
+            (v.about, v.text.as_str()),
+            (About::Fine, "nothing wrong: no request failed, what is reserved is needed")
+        );
+        let mut s = Script::new();
+        s.direct(Memory::Device, 200 * MIB, 0, 0);
+        s.footer("killed");
+        let mut history = s.history();
+        history.footer.as_mut().unwrap().status = None;
+        let answers = Answers::of(&mut Page::new(Paint::default(), &[], 10), &history, &Default::default()).unwrap();
+        assert_eq!(answers.glance.verdict.about, About::Killed);
+    }
+}

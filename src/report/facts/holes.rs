@@ -178,4 +178,23 @@ mod tests {
         assert_eq!(pins[&8], Pins { holder: 8, segments: 1, free: 390, bytes: 600, tensors: 1 });
         assert_eq!(holes.worst[1].holders, [(8, 600), (7, 10)]);
     }
+
+    #[test]
+    fn what_another_library_maps_is_no_segment() {
+        use crate::report::testing::{Loop, MIB};
+        use vramscope_core::event::{EventKind, Memory};
+        let mut l = Loop::new();
+        l.script.module(7, "/usr/lib/libnccl.so.2");
+        l.tensor("randn", 1, MIB);
+        for (id, caller) in [(900, 7), (901, 4)] {
+            let (kind, memory, bytes) = (EventKind::Alloc, Memory::Vmm, 20 * MIB);
+            l.script.on(1, Event { kind, memory, id, caller, bytes, context: 1, ..Event::default() });
+            let address = (1 << 44) + id * 32 * MIB;
+            l.script.on(1, Event { kind: EventKind::Map, id, address, bytes, ..Event::default() });
+        }
+        l.tensor("randn", 1, MIB);
+        let history = l.script.history();
+        let holes = Holes::of(&history.facts.ledger, &history.facts.maps, 0, false);
+        assert_eq!((holes.segments, holes.reserved, holes.free), (2, (1 << 30) + 20 * MIB, (1 << 30) + 18 * MIB));
+    }
 }

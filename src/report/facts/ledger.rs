@@ -186,6 +186,11 @@ impl Ledger {
         }
     }
 
+    /// Whether an allocation is one that PyTorch cuts tensors from.
+    pub(super) fn is_segment(&self, id: u64) -> bool {
+        self.alive.get(&id).is_some_and(|a| self.holders[a.holder as usize].torch)
+    }
+
     /// What is in use now, on all devices.
     pub fn usage(&self, state: &State) -> Use {
         self.use_of(&state.now, self.torch.values().sum())

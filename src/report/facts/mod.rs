@@ -103,7 +103,8 @@ impl Facts {
                 }
             }
             EventKind::Export => self.ledger.export(e, state),
-            EventKind::Map => self.maps.map(e),
+            // Other libraries map memory too.
+            EventKind::Map if self.ledger.is_segment(e.id) => self.maps.map(e),
             EventKind::Unmap => self.maps.unmap(e),
             EventKind::RegionBegin => self.regions.begin(thread, e, self.ordinal),
             EventKind::RegionEnd => self.regions.end(thread, e),

@@ -118,7 +118,7 @@ pub struct Found {
 
 /// Looks for what grows.
 pub fn find(history: &History) -> Found {
-    let Some(facts) = &history.facts else { return Found::default() };
+    let facts = &history.facts;
     let steps = Steps::of(facts);
     let mut look = Look { history, facts, steps: steps.as_ref(), lines: Lines::new(history) };
     let growing = look.growing();

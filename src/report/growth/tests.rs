@@ -174,3 +174,48 @@ fn a_native_program_that_forgets_some_and_some_at_the_end() {
     let told: Vec<_> = find(&history).suspects.iter().map(|s| (s.kind, s.bytes().round() as u64, s.live().1)).collect();
     assert_eq!(told, [(Kind::ReferencesKept, MIB, 50 * MIB), (Kind::NeverFreed, 0, 4 * MIB)]);
 }
+
+#[test]
+fn regions_name_the_steps_and_who_holds_it() {
+    use crate::report::Page;
+    use crate::report::answers::{Answers, Asked};
+    use crate::report::by::By;
+    use crate::report::facts::moment::Wanted;
+    use crate::report::text::Paint;
+    use vramscope_core::event::{Event, EventKind};
+    use vramscope_core::trace::{Line, Text};
+
+    let mut l = Loop::new();
+    for (text, value) in [(1, "step"), (2, "forward"), (3, "epoch")] {
+        l.script.lines.push(Line::Text(Text { text, value: value.into() }));
+    }
+    let mut held = Vec::new();
+    for i in 0..20u64 {
+        if i % 10 == 0 {
+            l.script.on(1, Event { kind: EventKind::Mark, extra: [3, 0, 0], ..Event::default() });
+        }
+        l.script.on(1, Event { kind: EventKind::RegionBegin, id: 1000 + i, extra: [1, 0, 0], ..Event::default() });
+        l.script.on(1, Event { kind: EventKind::RegionBegin, id: 2000 + i, extra: [2, 0, 0], ..Event::default() });
+        l.tensor("clone", 15, MIB);
+        l.script.on(1, Event { kind: EventKind::RegionEnd, id: 2000 + i, ..Event::default() });
+        for id in std::mem::replace(&mut held, step(&mut l)) {
+            l.drop(id);
+        }
+        l.script.on(1, Event { kind: EventKind::RegionEnd, id: 1000 + i, ..Event::default() });
+    }
+    let wanted = Wanted::parse("epoch#2");
+    let history = History::of_lines_at(l.script.lines.iter().cloned(), std::slice::from_ref(&wanted));
+    let mut page = Page::new(Paint::default(), &[], 10);
+    let asked = Asked { at: vec![wanted], by: By::Region };
+    let answers = Answers::of(&mut page, &history, &asked).unwrap();
+    let steps = answers.leaks.steps.as_ref().unwrap();
+    assert_eq!((steps.count, steps.by, steps.name.as_str()), (20, "region", "step"));
+    // Ten clones, and the input of the tenth step.
+    let held: Vec<_> = answers.holders[0].list.entries.iter().map(|e| (e.name.as_str(), e.bytes)).collect();
+    assert_eq!(held, [("step > forward", 10 * MIB), ("step", MIB)]);
+    let regions: Vec<_> = answers.named.regions.iter().map(|r| (r.name.as_str(), r.count, r.allocations)).collect();
+    assert_eq!(regions[1], ("step > forward", 20, 20));
+    assert_eq!((regions[0].0, answers.named.marks.len()), ("step", 2));
+    crate::report::write(&mut page, &history, &answers);
+    assert!(page.out.contains("REGIONS, by time") && page.out.contains("MARKS"), "{}", page.out);
+}
