@@ -305,6 +305,14 @@ impl Ledger {
         now
     }
 
+    /// The pool took a segment: more is reserved.
+    pub(super) fn segment(&mut self, state: &State, time: u64) {
+        let now = Use { time, ..self.usage(state) };
+        if now.reserved > self.reserved_peak.reserved {
+            self.reserved_peak = now;
+        }
+    }
+
     fn count(&mut self, alive: &Alive, how: fn(&mut Tally, u64, u64)) {
         let epoch = self.epoch;
         let h = &mut self.holders[alive.holder as usize];

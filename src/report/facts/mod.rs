@@ -102,6 +102,7 @@ impl Facts {
                     self.sites.gone(&alive, 0, false);
                 }
             }
+            EventKind::SegmentAlloc => self.ledger.segment(state, e.time),
             EventKind::Export => self.ledger.export(e, state),
             // Other libraries map memory too.
             EventKind::Map if self.ledger.is_segment(e.id) => self.maps.map(e),
@@ -128,7 +129,10 @@ impl Facts {
         alive.nth = self.sites.came(&alive, e, self.backward.contains(&thread));
         self.churn.alloc(e, &mut self.ledger.holders[alive.holder as usize]);
         let now = self.ledger.insert(e.id, alive, state, e.time);
-        self.regions.allocated(thread, e, now.in_use);
+        // Tensors count, and not the segments that they lie in.
+        if !(torch && self.ledger.has_tensors()) {
+            self.regions.allocated(thread, e, now.in_use);
+        }
         if torch {
             // The state has this segment already, the piece that it was taken for not yet.
             let free = now.torch.saturating_sub(now.tensors).saturating_sub(alive.bytes);
