@@ -173,10 +173,13 @@ fn driver_time(a: &Answers) -> Said {
         return None;
     }
     let place = c.driver_top.first().map_or(String::new(), |t| format!(", most of it at {}", t.name));
-    Some((
-        About::DriverTime,
-        format!("{} of {} went into {} of the driver for memory{place}", time(took), time(all), plural(calls, "call")),
-    ))
+    let calls = plural(calls, "call");
+    let text = format!(
+        "{calls} of the driver for memory took {}, all threads together, in a run of {}{place}",
+        time(took),
+        time(all)
+    );
+    Some((About::DriverTime, text))
 }
 
 fn never_freed(a: &Answers) -> Said {

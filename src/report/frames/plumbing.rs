@@ -10,7 +10,7 @@ pub(super) fn plumbing(e: &Entry) -> bool {
     }
     const MODULES: [&str; 3] = ["libvramscope.so", "libcudart.so", "libcuda.so"];
     // The runtime linked into a program has these names, if any.
-    const FUNCTIONS: [&str; 5] = ["__cudart", "cudart::", "cudaMalloc", "cudaFree", "cudaHost"];
+    const FUNCTIONS: [&str; 6] = ["__cudart", "cudart::", "libcudart_static_", "cudaMalloc", "cudaFree", "cudaHost"];
     // Templates of cuda_runtime.h: `cudaError cudaMalloc<float>(float**, unsigned long)`.
     let function = e.function.strip_prefix("cudaError ").or(e.function.strip_prefix("static ")).unwrap_or(&e.function);
     MODULES.iter().any(|m| e.module.starts_with(m)) || FUNCTIONS.iter().any(|f| function.starts_with(f))
