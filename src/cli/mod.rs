@@ -1,11 +1,12 @@
 //! One file a command; and what they share: [`settings`], where the library is ([`preload`]), spools ([`spool`]).
 //!
-//! Exit codes: 0 fine, 1 found something (`doctor`), 2 could not. `run` ends as the program that it ran.
+//! Exit codes: 0 fine, 1 found something (`doctor`, `check`), 2 could not. `run` ends as the program that it ran.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub mod check;
 pub mod child;
 pub mod ctl;
 pub mod doctor;
@@ -43,8 +44,10 @@ pub struct Cli {
 pub enum Command {
     /// Run a program under vramscope, and say in six lines what it did with GPU memory
     Run(run::Args),
-    /// Explain a history: peak, holders, leaks, pool, sizes, errors
+    /// Explain a history: verdict, peak, holders, leaks, out of memory, fragmentation, churn
     Report(report::Args),
+    /// Assert what a history must hold (peak, leaks, waste), for scripts and CI
+    Check(check::Args),
     /// Finish the histories of programs that were killed
     Recover(recover::Args),
     /// Copy a history with its functions' names in it, to read it on another machine
@@ -60,6 +63,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
         Command::Ctl(args) => ctl::run(&args),

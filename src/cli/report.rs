@@ -1,4 +1,4 @@
-//! `vramscope report`: explains a history.
+//! `vramscope report`: explains a history; as text, as JSON, or as a flame graph.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,9 @@ use anyhow::{Context, Result};
 use super::run_dir::RunDir;
 use super::spool::SpoolFile;
 use super::{recover, say};
+use crate::report::answers::{Answers, Asked};
+use crate::report::by::By;
+use crate::report::facts::moment::Wanted;
 use crate::report::{self, History, Page, text::Paint};
 
 /// Explains a history.
@@ -29,6 +32,18 @@ pub struct Args {
     /// Folder with the programs and libraries that ran, or their debug files; may be given several times
     #[arg(long, value_name = "DIR")]
     pub symbols: Vec<PathBuf>,
+    /// Who holds memory at this moment: peak, end, a time (1.5s, 200ms), or a mark (NAME, NAME#2); may be given several times
+    #[arg(long, value_name = "MOMENT")]
+    pub at: Vec<String>,
+    /// What to put holders together by
+    #[arg(long, default_value = "stack", value_name = "WHAT")]
+    pub by: By,
+    /// One JSON object with all answers, as docs/report-json.md describes it
+    #[arg(long, conflicts_with = "flamegraph")]
+    pub json: bool,
+    /// Draw who holds memory (at --at, or at the peak) as a flame graph into this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub flamegraph: Option<PathBuf>,
     /// When to colour
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     pub color: Color,
@@ -65,32 +80,76 @@ impl Color {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    for folder in &args.symbols {
-        if !folder.is_dir() {
-            anyhow::bail!("{}: --symbols wants a folder", folder.display());
-        }
+    readable(&args.trace, &args.symbols)?;
+    let at: Vec<Wanted> = args.at.iter().map(|text| Wanted::parse(text)).collect();
+    if args.flamegraph.is_some() && at.len() > 1 {
+        anyhow::bail!("--flamegraph draws one moment: give --at once");
     }
-    if args.trace.is_dir() {
-        anyhow::bail!("{} is a folder: give a history file", args.trace.display());
-    }
-    let history = read(&args.trace)?;
+    let history = read_at(&args.trace, &at)?;
     if let Some(damage) = &history.damage {
         say::line(&format!("{damage}; all else was read"));
     }
     let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
     page.frames = args.frames.max(1);
     page.all_frames = args.all_frames;
-    report::write(&mut page, &history);
+    if let Some(file) = &args.flamegraph {
+        return draw(&mut page, &history, at.first().unwrap_or(&Wanted::Peak), file);
+    }
+    let asked = Asked { at, by: args.by };
+    let answers = Answers::of(&mut page, &history, &asked).map_err(anyhow::Error::msg)?;
+    if args.json {
+        say::print(&(serde_json::to_string(&answers)? + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    report::write(&mut page, &history, &answers);
     say::print(&page.out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether what was given can be what it should be.
+pub fn readable(trace: &Path, symbols: &[PathBuf]) -> Result<()> {
+    for folder in symbols {
+        if !folder.is_dir() {
+            anyhow::bail!("{}: --symbols wants a folder", folder.display());
+        }
+    }
+    if trace.is_dir() {
+        anyhow::bail!("{} is a folder: give a history file", trace.display());
+    }
+    Ok(())
+}
+
+/// Draws who holds memory at a moment.
+fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path) -> Result<ExitCode> {
+    page.names.know(&history.symbols);
+    let stacks = report::holders::folded(page, history, wanted).map_err(anyhow::Error::msg)?;
+    if stacks.is_empty() {
+        anyhow::bail!("nothing was active at that moment: there is nothing to draw");
+    }
+    let bytes: u64 = stacks.iter().map(|s| s.1).sum();
+    let when = match wanted {
+        Wanted::Peak => "at the peak".to_string(),
+        Wanted::End => "at the end".to_string(),
+        Wanted::Time(ns) => format!("at {}", report::text::time(*ns)),
+        Wanted::Mark(name, n) => format!("at mark {name}#{n}"),
+    };
+    let title = format!("{}: {} active {when}", history.program(), report::text::bytes(bytes));
+    let svg = report::flame::svg(&title, &stacks).map_err(anyhow::Error::msg)?;
+    std::fs::write(file, svg).with_context(|| file.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Reads a history, with what a spool still holds of it. The files stay as they are.
 pub fn read(path: &Path) -> Result<History> {
-    let history = match History::read(path) {
+    read_at(path, &[])
+}
+
+/// The same, and keeps what was held at these moments.
+pub fn read_at(path: &Path, at: &[Wanted]) -> Result<History> {
+    let history = match History::read_at(path, at) {
         Ok(history) => history,
         // Killed before its first line was whole: a spool may hold all of it.
-        Err(e) => return by_spool_alone(path).ok_or(e),
+        Err(e) => return by_spool_alone(path, at).ok_or(e),
     };
     if history.footer.is_some() || history.header.spool.is_empty() {
         return Ok(history);
@@ -112,7 +171,7 @@ pub fn read(path: &Path) -> Result<History> {
         say::line(&format!("process {} still runs: this is what it has written so far", history.header.pid));
         return Ok(history);
     }
-    match with_spool(path, &spool) {
+    match with_spool(path, &spool, at) {
         Ok(mut whole) => {
             let more = whole.events.saturating_sub(history.events);
             say::line(&match more {
@@ -134,12 +193,12 @@ pub fn read(path: &Path) -> Result<History> {
     }
 }
 
-fn by_spool_alone(path: &Path) -> Option<History> {
+fn by_spool_alone(path: &Path, at: &[Wanted]) -> Option<History> {
     let spool = recover::by_trace(path)?;
     if spool.alive().unwrap_or(true) {
         return None;
     }
-    let mut whole = with_spool(path, &spool).ok()?;
+    let mut whole = with_spool(path, &spool, at).ok()?;
     say::line(&format!(
         "this history holds no whole line: what is told comes from {} (vramscope recover finishes it)",
         spool.path().display()
@@ -148,14 +207,14 @@ fn by_spool_alone(path: &Path) -> Option<History> {
     Some(whole)
 }
 
-fn with_spool(path: &Path, spool: &SpoolFile) -> Result<History> {
+fn with_spool(path: &Path, spool: &SpoolFile, at: &[Wanted]) -> Result<History> {
     let folder = RunDir::create_in([std::env::temp_dir()])?;
-    let done = finish_copy(path, spool, folder.path());
+    let done = finish_copy(path, spool, folder.path(), at);
     folder.remove();
     done
 }
 
-fn finish_copy(path: &Path, spool: &SpoolFile, folder: &Path) -> Result<History> {
+fn finish_copy(path: &Path, spool: &SpoolFile, folder: &Path, at: &[Wanted]) -> Result<History> {
     let copy = folder.join(path.file_name().unwrap_or_default());
     std::fs::copy(path, &copy).with_context(|| copy.display().to_string())?;
     // The older part of a rotated history is only read.
@@ -165,7 +224,7 @@ fn finish_copy(path: &Path, spool: &SpoolFile, folder: &Path) -> Result<History>
         std::os::unix::fs::symlink(target, older(&copy)).with_context(|| older(&copy).display().to_string())?;
     }
     let done = spool.finish_in(&copy, None, "report")?;
-    History::read(&done.path)
+    History::read_at(&done.path, at)
 }
 
 #[cfg(test)]

@@ -7,22 +7,16 @@ use vramscope_core::trace::Module;
 
 use super::history::{At, History};
 use super::interpreter;
-use super::python::{self, STANDARD, Whose};
-use super::text::{clean, clip_start};
-use crate::symbols::{Name, Names, file_name, shorten};
+use super::python::{self, Whose};
+use super::text::clean;
+use crate::symbols::{Name, Names, file_name};
+use plumbing::{plumbing, standard, start};
+pub use shown::{Shown, line};
+use shown::{join, one};
 
-/// A line of a stack, as shown.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Shown {
-    /// Function, or `libfoo.so+0x1234`.
-    pub what: String,
-    /// `file:line`, or the module.
-    pub place: String,
-    /// Whose code it is.
-    pub whose: Whose,
-    /// Frames that the line stands for.
-    pub count: usize,
-}
+mod plumbing;
+mod shown;
+mod torch;
 
 /// A frame with a name, before it is decided whether it is shown.
 #[derive(Clone, Debug)]
@@ -103,7 +97,8 @@ impl Frames {
         let to = (from.max(python)..entries.len()).find(|i| start(entries[*i])).unwrap_or(entries.len());
         // A stack of nothing but plumbing is still better shown than not.
         let kept = if from == to { &entries[..] } else { &entries[from..to] };
-        join(kept)
+        let told = torch::tell(kept);
+        join(&told.iter().collect::<Vec<_>>())
     }
 }
 
@@ -168,100 +163,6 @@ pub fn short(file: &str, directory: &str) -> String {
 fn with_line(file: &str, line: u32) -> String {
     let file = clean(file);
     if line == 0 || file.is_empty() { file } else { format!("{file}:{line}") }
-}
-
-/// The way from the program into our hook.
-fn plumbing(e: &Entry) -> bool {
-    if e.is_python() {
-        return false;
-    }
-    const MODULES: [&str; 3] = ["libvramscope.so", "libcudart.so", "libcuda.so"];
-    // The runtime linked into a program has these names, if any.
-    const FUNCTIONS: [&str; 5] = ["__cudart", "cudart::", "cudaMalloc", "cudaFree", "cudaHost"];
-    // Templates of cuda_runtime.h: `cudaError cudaMalloc<float>(float**, unsigned long)`.
-    let function = e.function.strip_prefix("cudaError ").or(e.function.strip_prefix("static ")).unwrap_or(&e.function);
-    MODULES.iter().any(|m| e.module.starts_with(m)) || FUNCTIONS.iter().any(|f| function.starts_with(f))
-}
-
-/// What called `main`, or a thread's function: from there on, nothing is the program's.
-fn start(e: &Entry) -> bool {
-    if e.is_python() {
-        return false;
-    }
-    const C: [&str; 6] = ["_start", "__libc_start_main", "__libc_start_call_main", "clone", "clone3", "start_thread"];
-    const ANY: [&str; 4] =
-        ["__libc_start_main_", "__clone", "std::rt::lang_start", "std::sys::backtrace::__rust_begin"];
-    let function = e.function.split('@').next().unwrap_or_default();
-    let loader = e.function.is_empty() && (e.module.starts_with("libc.so") || e.module.starts_with("libpthread.so"));
-    C.contains(&function) || loader || ANY.iter().any(|s| function.starts_with(s))
-}
-
-/// Whether a source file is one of a standard library: of C++, of Rust, or of CUDA.
-fn standard(file: &str) -> bool {
-    const CXX: [&str; 6] =
-        ["/include/c++/", "/include/cub/", "/include/thrust/", "/include/cuda/std/", "/include/cccl/", "/rustlib/"];
-    const RUST: [&str; 3] = ["library/core/src/", "library/alloc/src/", "library/std/src/"];
-    let gcc = file.find("/lib/gcc/").is_some_and(|at| file[at..].contains("/include/"));
-    // `/rustc/COMMIT/library/core/src/option.rs`
-    let rust = file.strip_prefix("/rustc/").and_then(|f| f.split_once('/')).map_or(file, |(_, inside)| inside);
-    gcc || CXX.iter().any(|c| file.contains(c)) || RUST.iter().any(|r| rust.starts_with(r))
-}
-
-/// Frames as lines; runs without names in one module become one line, and so does the machinery of an import. Of a run
-/// in a standard library, what was called is left, the outermost.
-fn join(entries: &[&Entry]) -> Vec<Shown> {
-    let mut lines: Vec<Shown> = Vec::new();
-    let mut i = 0;
-    while i < entries.len() {
-        let e = entries[i];
-        let same = |n: &&&Entry| match e.imports {
-            true => n.imports,
-            false if e.standard => n.standard,
-            false => !e.is_python() && [e, n].iter().all(|x| x.function.is_empty()) && n.module == e.module,
-        };
-        let count = entries[i..].iter().take_while(same).count().max(1);
-        lines.push(if e.imports {
-            let whose = Whose::Library(STANDARD.to_string());
-            Shown { what: "(import)".to_string(), place: String::new(), whose, count }
-        } else if e.standard {
-            Shown { count, ..one(entries[i + count - 1]) }
-        } else if count > 1 {
-            Shown { place: format!("and {} more without names", count - 1), count, ..one(e) }
-        } else {
-            one(e)
-        });
-        i += count;
-    }
-    lines
-}
-
-/// One frame as it is.
-fn one(e: &Entry) -> Shown {
-    let mark = match (e.guessed, e.inlined) {
-        (true, _) => " (guessed)",
-        (false, true) => " (inlined)",
-        (false, false) => "",
-    };
-    let (what, place) = if e.function.is_empty() {
-        let module = if e.module.is_empty() { "?" } else { &e.module };
-        (format!("{module}+0x{:x}{mark}", e.offset), String::new())
-    } else {
-        let place = if e.place.is_empty() { &e.module } else { &e.place };
-        (format!("{}{mark}", e.function), place.clone())
-    };
-    Shown { what, place, whose: e.whose.clone(), count: 1 }
-}
-
-/// One frame as a line of this width: function left, place behind it, in a column of its own where it fits.
-pub fn line(frame: &Shown, width: usize) -> String {
-    let place = clip_start(&frame.place, width * 2 / 5);
-    if place.is_empty() {
-        return shorten::shorten(&frame.what, width);
-    }
-    let room = width - 2 - place.chars().count();
-    let column = width * 3 / 5 - 2;
-    let what = shorten::shorten(&frame.what, room);
-    format!("{what:<column$}  {place}")
 }
 
 #[cfg(test)]
@@ -420,52 +321,5 @@ mod tests {
         );
         assert_eq!(lines[1].count, 3);
         assert_eq!(frames.lines(true).len(), 7);
-    }
-
-    #[test]
-    fn files_of_standard_libraries() {
-        for file in [
-            "/usr/include/c++/12/vector",
-            "/opt/conda/lib/gcc/x86_64-conda-linux-gnu/12.4.0/include/c++/bits/stl_map.h",
-            "/usr/lib/gcc/x86_64-linux-gnu/12/include/avxintrin.h",
-            "/home/ann/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/ops/function.rs",
-            "/rustc/5980/library/alloc/src/vec/mod.rs",
-            "library/std/src/rt.rs",
-            "/usr/local/cuda-13.0/targets/x86_64-linux/include/cub/device/device_scan.cuh",
-            "/usr/local/cuda/include/thrust/device_vector.h",
-            "/usr/local/cuda/include/cccl/cuda/std/span",
-        ] {
-            assert!(standard(file), "{file}");
-        }
-        for file in
-            ["/job/thrust/main.cu", "/job/library/core/src/a.rs", "/usr/include/stdio.h", "/job/include/cuda.h", ""]
-        {
-            assert!(!standard(file), "{file}");
-        }
-    }
-
-    #[test]
-    fn a_mark_survives_on_a_narrow_line() {
-        let what = "std::_Rb_tree<int, std::pair<int const, float>>::_M_construct_node<std::pair<int const, float>>(std::_Rb_tree_node<int>*, std::pair<int const, float>&&) (inlined)";
-        let frame = Shown { what: what.into(), place: "bits/stl_tree.h:606".into(), whose: Whose::Native, count: 1 };
-        for width in [60, 80, 92, 120] {
-            let line = line(&frame, width);
-            assert!(line.contains(" (inlined)  ") && line.chars().count() <= width, "{line}");
-        }
-    }
-
-    #[test]
-    fn a_line_fits() {
-        let frame = Shown {
-            what: "void at::native::vectorized<4, at::native::Fill<float>, std::array<char*, 1ul>>(int, Fill<float>)"
-                .into(),
-            place: "a/very/long/folder/that/goes/on/and/on/kernel.cuh:123".into(),
-            whose: Whose::Native,
-            count: 1,
-        };
-        for width in [40, 60, 92] {
-            assert!(line(&frame, width).chars().count() <= width);
-        }
-        assert!(line(&frame, 92).contains("kernel.cuh:123"));
     }
 }

@@ -9,6 +9,8 @@ use vramscope_core::trace::read::Reader;
 use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Name, Note, Oom, Python};
 
 use super::errors::Errors;
+use super::facts::Facts;
+use super::facts::moment::Wanted;
 use super::order::Order;
 use super::pool::PoolWork;
 use super::sizes::Sizes;
@@ -64,13 +66,22 @@ pub struct History {
     pub pool: PoolWork,
     /// What went wrong.
     pub errors: Errors,
+    /// What the answers are made of.
+    pub facts: Facts,
+    /// The threads' names.
+    pub threads: HashMap<u32, (u32, String)>,
 }
 
 impl History {
     /// Reads a history as far as it can be read.
     pub fn read(path: &Path) -> Result<History> {
+        History::read_at(path, &[])
+    }
+
+    /// The same, and keeps what was held at these moments.
+    pub fn read_at(path: &Path, wanted: &[Wanted]) -> Result<History> {
         let mut reader = open(path)?;
-        let mut history = History::of_lines(&mut reader);
+        let mut history = History::of_lines_at(&mut reader, wanted);
         history.path = path.to_path_buf();
         history.damage = reader.damage().map(ToString::to_string);
         let ids = history.errors.freed_twice();
@@ -83,9 +94,17 @@ impl History {
 
     /// Plays lines.
     pub fn of_lines(lines: impl Iterator<Item = Line>) -> History {
-        let mut h = History::default();
+        History::of_lines_at(lines, &[])
+    }
+
+    /// The same, and keeps what was held at these moments.
+    pub fn of_lines_at(lines: impl Iterator<Item = Line>, wanted: &[Wanted]) -> History {
+        let mut h = History { facts: Facts::wanting(wanted), ..History::default() };
         let mut order = Order::new();
         for line in lines {
+            if !matches!(line, Line::Event(..)) {
+                h.facts.line(&line);
+            }
             match line {
                 Line::Header(header) => {
                     h.state = State::new(header.granularity);
@@ -107,12 +126,17 @@ impl History {
                 Line::Oom(oom) => h.ooms.push(*oom),
                 Line::Note(note) => h.notes.push(note),
                 Line::Footer(footer) => h.footer = Some(footer),
-                Line::Live(_, event) => h.state.was_live(&event),
+                Line::Live(thread, event) => {
+                    h.state.was_live(&event);
+                    h.facts.was_live(thread, &event, &h.state);
+                }
                 Line::Event(thread, event) => order.push(thread, event, &mut |t, e| h.play(t, e)),
-                Line::Thread(_) | Line::Text(_) | Line::Unknown => {}
+                Line::Thread(t) => drop(h.threads.insert(t.thread, (t.tid, t.name))),
+                Line::Text(_) | Line::Unknown => {}
             }
         }
         order.finish(&mut |t, e| h.play(t, e));
+        h.facts.finish(h.end, &h.state);
         h
     }
 
@@ -120,10 +144,12 @@ impl History {
         self.exited |= e.kind == EventKind::Exit;
         self.events += 1;
         self.end = self.end.max(e.time);
+        self.facts.reach(e.time, &self.state);
         self.errors.play(e, &self.state);
         self.state.play(thread, e);
         self.sizes.play(e);
         self.pool.play(e);
+        self.facts.play(thread, e, &self.state);
     }
 
     /// A setting that was in force.

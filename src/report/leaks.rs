@@ -23,7 +23,8 @@ pub fn unfreed(state: &State) -> Unfreed {
     let mut sum = Unfreed::default();
     for g in state.groups() {
         match g.layer() {
-            Layer::Imported => {}
+            // Tensors are in the segments that PyTorch holds.
+            Layer::Imported | Layer::Tensor => {}
             layer if layer.on_device() => sum.device.merge(g.now),
             _ => sum.host.merge(g.now),
         }
@@ -62,11 +63,15 @@ pub fn section(page: &mut Page, history: &History) {
             plural(sum.reset.count, "allocation")
         ));
     }
+    if history.facts.ledger.has_tensors() {
+        page.line("  PyTorch keeps what it took until the process ends: what grows is told above");
+        return;
+    }
     let live: Vec<(&Group, Tally)> = history
         .state
         .groups()
         .iter()
-        .filter(|g| g.now.count > 0 && g.layer() != Layer::Imported)
+        .filter(|g| g.now.count > 0 && !matches!(g.layer(), Layer::Imported | Layer::Tensor))
         .map(|g| (g, g.now))
         .collect();
     let (entries, rest) = stacks::entries(page, history, live, By::Requested);

@@ -1,4 +1,4 @@
-//! What a history says, one file a question: [`oom`], [`peak`], [`leaks`], [`owners`], [`pool`], [`sizes`], [`errors`].
+//! What a history says, one file a question: [`oom`], [`leaks`], [`owners`], [`pool`], [`sizes`], [`errors`].
 //!
 //! [`History::read`] plays the file once; sections are written into a [`Page`]. Nothing here prints.
 
@@ -6,16 +6,26 @@ use std::path::PathBuf;
 
 use crate::symbols::Names;
 
+pub mod answers;
+pub mod by;
+pub mod churned;
 pub mod codes;
+pub mod devices;
 pub mod errors;
+pub mod facts;
+pub mod flame;
 pub mod frames;
+pub mod glance;
+pub mod growth;
 pub mod history;
+pub mod holders;
 pub mod interpreter;
 pub mod leaks;
+pub mod named;
 pub mod oom;
 pub mod order;
 pub mod owners;
-pub mod peak;
+pub mod pinned;
 pub mod pool;
 pub mod python;
 pub mod room;
@@ -24,11 +34,14 @@ pub mod sizes;
 pub mod stacks;
 pub mod state;
 pub mod summary;
+pub mod suspects;
 pub mod tally;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod text;
+pub mod verdict;
 
+use answers::Answers;
 pub use history::History;
 use text::{Paint, WIDTH, bytes, clean, clip, count, time};
 
@@ -82,12 +95,30 @@ impl Page {
         }
         self.line(line.trim_end());
     }
+
+    /// Writes a text behind a lead, over several lines where one is too short.
+    pub fn fold(&mut self, lead: &str, text: &str) {
+        let mut line = lead.to_string();
+        let indent = " ".repeat(lead.chars().count());
+        let mut empty = true;
+        for word in text.split_whitespace() {
+            if !empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+                self.line(line.trim_end());
+                line.clone_from(&indent);
+                empty = true;
+            }
+            if !empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+            empty = false;
+        }
+        self.line(line.trim_end());
+    }
 }
 
 /// Writes the whole report.
-pub fn write(page: &mut Page, history: &History) {
-    // What the history itself says (`vramscope symbolize`) needs no file.
-    page.names.know(&history.symbols);
+pub fn write(page: &mut Page, history: &History, answers: &Answers) {
     head(page, history);
     if !history.has_events() {
         let what = if history.is_snapshot() {
@@ -99,13 +130,26 @@ pub fn write(page: &mut Page, history: &History) {
         errors::section(page, history);
         return;
     }
-    oom::section(page, history);
-    peak::section(page, history);
-    peak::holders(page, history);
+    glance::section(page, history, &answers.glance);
+    oom::section(page, &answers.out_of_memory);
+    suspects::section(page, history, &answers.leaks);
+    glance::layers(page, history, &answers.glance);
+    for at in &answers.holders {
+        // Of what is there at the end, what was never freed tells more, where a program frees at all.
+        if at.moment != "end" || answers.holders.len() == 1 {
+            holders::section(page, history, at);
+        }
+    }
     if !history.is_snapshot() {
         leaks::section(page, history);
     }
+    if let Some(holes) = &answers.holes {
+        pinned::section(page, holes);
+    }
     owners::section(page, history);
+    named::section(page, &answers.named);
+    devices::section(page, &answers.devices);
+    churned::section(page, &answers.churn);
     pool::section(page, history);
     sizes::section(page, history);
     errors::section(page, history);
@@ -203,7 +247,8 @@ mod tests {
         ] {
             page.names.insert(1, offset, vec![named(function, "/job/src/model.cu", line)]);
         }
-        write(&mut page, &history);
+        let answers = Answers::of(&mut page, &history, &Default::default()).unwrap();
+        write(&mut page, &history, &answers);
         page.out
     }
 

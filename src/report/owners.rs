@@ -26,25 +26,26 @@ pub struct Owner {
     pub now: Tally,
 }
 
-/// The owners, the largest at the peak first.
+/// The owners, the largest at the peak first. (PyTorch's tensors lie in its segments, which are told.)
 pub fn owners(history: &History) -> Vec<Owner> {
+    let facts = &history.facts;
     let mut by_key: BTreeMap<(u32, Layer, u8), Owner> = BTreeMap::new();
-    for g in history.state.groups() {
-        let layer = g.layer();
-        if layer == Layer::Pool {
+    for h in &facts.ledger.holders {
+        let layer = h.layer();
+        if matches!(layer, Layer::Pool | Layer::Tensor) {
             continue;
         }
-        let owner = by_key.entry((g.caller, layer, g.source as u8)).or_insert_with(|| Owner {
-            caller: g.caller,
+        let owner = by_key.entry((h.caller, layer, h.source as u8)).or_insert_with(|| Owner {
+            caller: h.caller,
             layer,
-            source: g.source,
+            source: h.source,
             at_peak: Tally::default(),
             ever: Tally::default(),
             now: Tally::default(),
         });
-        owner.at_peak.merge(history.state.at_peak(g));
-        owner.ever.merge(g.ever);
-        owner.now.merge(g.now);
+        owner.at_peak.merge(facts.ledger.at_peak(h));
+        owner.ever.merge(h.ever);
+        owner.now.merge(h.now);
     }
     let mut owners: Vec<Owner> = by_key.into_values().collect();
     owners.sort_by_key(|o| std::cmp::Reverse((o.at_peak.bytes, o.ever.bytes)));

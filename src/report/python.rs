@@ -14,6 +14,17 @@ pub enum Whose {
     Library(String),
 }
 
+impl serde::Serialize for Whose {
+    /// `native`, `user`, or the package.
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(match self {
+            Whose::Native => "native",
+            Whose::User => "user",
+            Whose::Library(package) => package,
+        })
+    }
+}
+
 /// What the packages that come with Python are called here.
 pub const STANDARD: &str = "the standard library";
 

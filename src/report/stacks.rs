@@ -116,6 +116,11 @@ pub fn stack(page: &mut Page, frames: &Frames) {
     lines(page, &frames.lines(page.all_frames));
 }
 
+/// Writes visible frames.
+pub fn shown(page: &mut Page, frames: &[Shown]) {
+    lines(page, frames);
+}
+
 fn lines(page: &mut Page, lines: &[Shown]) {
     const INDENT: usize = 8;
     if lines.is_empty() {

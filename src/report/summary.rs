@@ -18,8 +18,8 @@ pub fn lines(history: &History) -> Vec<(&'static str, String)> {
 }
 
 fn peak(history: &History) -> String {
-    let (active, reserved) = (&history.state.peak, &history.state.reserved_peak);
-    let (a, r) = (bytes(active.totals.active()), bytes(reserved.totals.reserved()));
+    let (active, reserved) = (&history.facts.ledger.peak, &history.facts.ledger.reserved_peak);
+    let (a, r) = (bytes(active.in_use), bytes(reserved.reserved));
     let part = if history.is_part() { " (last part only)" } else { "" };
     if active.time == reserved.time || time(active.time) == time(reserved.time) {
         return format!("{a} active, {r} reserved, at {}{part}", time(active.time));

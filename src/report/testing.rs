@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, FreeHow, Memory, Source};
-use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Python, Stack};
+use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Python, Stack, Thread};
 
 use super::History;
 use crate::symbols::{Name, Names};
@@ -264,4 +264,69 @@ pub fn sample() -> Script {
     s.event(Event { kind: EventKind::Exit, ..Event::default() });
     s.footer("exit");
     s
+}
+
+/// A history of a loop, as PyTorch makes them: tensors with Python stacks, some of them made in its backward thread.
+pub struct Loop {
+    pub script: Script,
+    stacks: std::collections::HashMap<(String, u32), u32>,
+    segment: u64,
+}
+
+/// The thread of backward passes in [`Loop`].
+pub const BACKWARD: u32 = 3;
+
+impl Loop {
+    pub fn new() -> Loop {
+        let mut script = Script::new();
+        script.module(4, "/usr/lib/libc10_cuda.so");
+        for (thread, name) in [(1, "python3"), (BACKWARD, "pt_autograd_0")] {
+            script.lines.push(Line::Thread(Thread { thread, tid: 4242 + thread, name: name.into(), sequence: 0 }));
+        }
+        Loop { script, stacks: Default::default(), segment: 0 }
+    }
+
+    /// The stack of an operator in a line of `train.py`; of line 0: of the backward pass.
+    pub fn stack(&mut self, operator: &str, line: u32) -> u32 {
+        let key = (operator.to_string(), line);
+        if let Some(stack) = self.stacks.get(&key) {
+            return *stack;
+        }
+        let offset = 0x1000 + self.stacks.len() as u64 * 16;
+        let mut frames = vec![Frame::Native(4, offset)];
+        if line > 0 {
+            frames.push(self.script.python("step", "/job/train.py", line));
+            frames.push(self.script.python("<module>", "/job/train.py", 99));
+        }
+        let stack = self.script.stack_of(&frames);
+        self.stacks.insert(key, stack);
+        stack
+    }
+
+    /// A tensor. PyTorch's segments of 1 GiB hold them.
+    pub fn tensor(&mut self, operator: &str, line: u32, bytes: u64) -> u64 {
+        let stack = self.stack(operator, line);
+        if self.segment == 0 {
+            self.segment = self.script.id();
+            let (kind, memory, how) = (EventKind::Alloc, Memory::Device, Source::Hoarder as u8);
+            let segment =
+                Event { kind, memory, how, id: self.segment, address: 1 << 40, bytes: 1 << 30, ..Event::default() };
+            self.script.on(1, Event { caller: 4, context: 1, stack, ..segment });
+        }
+        let id = self.script.id();
+        let thread = if line == 0 { BACKWARD } else { 1 };
+        let (kind, memory) = (EventKind::Alloc, Memory::Tensor);
+        let address = (1 << 40) + id * 4096;
+        self.script.on(thread, Event { kind, memory, id, address, bytes, stack, context: 1, ..Event::default() });
+        id
+    }
+
+    pub fn drop(&mut self, id: u64) {
+        self.script.on(1, Event { kind: EventKind::Free, memory: Memory::Tensor, id, ..Event::default() });
+    }
+
+    /// Freed by the backward pass.
+    pub fn release(&mut self, id: u64) {
+        self.script.on(BACKWARD, Event { kind: EventKind::Free, memory: Memory::Tensor, id, ..Event::default() });
+    }
 }

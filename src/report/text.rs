@@ -44,6 +44,11 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
+/// A part from 0 to 1, as [`percent`] writes it.
+pub fn part(p: f64) -> String {
+    percent((p.clamp(0.0, 1.0) * 1e6).round() as u64, 1_000_000)
+}
+
 /// Cuts a text to this many characters, the end replaced by `...`.
 pub fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {

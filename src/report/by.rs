@@ -1,0 +1,202 @@
+//! Ways to put what is held together: by call stack, line, function, library, region, thread, device.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::Page;
+use super::facts::ledger::Holder;
+use super::frames::{self, Shown};
+use super::history::History;
+use super::python::{STANDARD, Whose};
+use super::tally::{Layer, Tally};
+use super::text::clean;
+
+/// Holders looked at one by one; what is smaller is summed up as the rest.
+const CANDIDATES: usize = 2000;
+
+/// By what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    /// The whole call stack
+    #[default]
+    Stack,
+    /// The line of your program (Python first) that asked
+    Line,
+    /// The function of that line
+    Function,
+    /// The Python package, or the library that called
+    Library,
+    /// The region (NVTX range, `vramscope.region`)
+    Region,
+    /// The thread
+    Thread,
+    /// The GPU
+    Device,
+}
+
+impl By {
+    /// As a heading says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Stack => "call stack",
+            By::Line => "line",
+            By::Function => "function",
+            By::Library => "library",
+            By::Region => "region",
+            By::Thread => "thread",
+            By::Device => "GPU",
+        }
+    }
+}
+
+/// What one of them holds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Held {
+    /// Its name: a line, function, library, region, thread or device; of a call stack, its line.
+    pub name: String,
+    /// Bytes of the blocks.
+    pub bytes: u64,
+    /// Bytes asked for.
+    pub requested: u64,
+    /// Allocations.
+    pub count: u64,
+    /// Kind of memory and who called, where it is one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub what: String,
+    /// The call stack, innermost first; empty where several are put together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stack: Vec<Shown>,
+}
+
+/// The largest, and what is left.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct List {
+    /// The largest first.
+    pub entries: Vec<Held>,
+    /// What was too small to be looked at: bytes,
+    pub rest_bytes: u64,
+    /// in so many allocations.
+    pub rest_count: u64,
+}
+
+impl List {
+    /// Bytes of all.
+    pub fn bytes(&self) -> u64 {
+        self.rest_bytes + self.entries.iter().map(|e| e.bytes).sum::<u64>()
+    }
+}
+
+/// Puts holders together.
+pub fn list(page: &mut Page, history: &History, by: By, mut held: Vec<(&Holder, Tally)>) -> List {
+    held.retain(|(_, t)| t.count > 0);
+    held.sort_by_key(|(h, t)| (std::cmp::Reverse(t.bytes), h.stack));
+    let mut list = List::default();
+    if !matches!(by, By::Region | By::Thread | By::Device) {
+        for (_, t) in held.drain(held.len().min(CANDIDATES)..) {
+            list.rest_bytes += t.bytes;
+            list.rest_count += t.count;
+        }
+        let addresses = frames::addresses(history, held.iter().map(|(h, _)| h.stack));
+        page.names.resolve(&history.modules, addresses);
+    }
+    let mut known: HashMap<(Vec<Shown>, String, String), usize> = HashMap::new();
+    let mut lines: HashMap<u32, Vec<Shown>> = HashMap::new();
+    for (holder, tally) in held {
+        let all = page.all_frames && by == By::Stack;
+        let shown = || frames::shown(history, &page.names, holder.stack).lines(all);
+        let stack = match by {
+            By::Region | By::Thread | By::Device => Vec::new(),
+            _ => lines.entry(holder.stack).or_insert_with(shown).clone(),
+        };
+        let name = name(history, by, holder, &stack);
+        let what = match by {
+            By::Stack | By::Line | By::Function => note(history, holder),
+            _ => String::new(),
+        };
+        let stack = if by == By::Stack { stack } else { Vec::new() };
+        let key = (stack.clone(), name.clone(), what.clone());
+        let at = *known.entry(key).or_insert_with(|| {
+            list.entries.push(Held { name, what, stack, ..Held::default() });
+            list.entries.len() - 1
+        });
+        let e = &mut list.entries[at];
+        e.bytes += tally.bytes;
+        e.requested += tally.requested;
+        e.count += tally.count;
+    }
+    list.entries.sort_by_key(|e| std::cmp::Reverse(e.bytes));
+    list
+}
+
+fn name(history: &History, by: By, holder: &Holder, stack: &[Shown]) -> String {
+    match by {
+        By::Stack | By::Line => own(stack).map_or_else(|| nameless(history, holder), line),
+        By::Function => own(stack).map_or_else(|| nameless(history, holder), |s| s.what.clone()),
+        By::Library => library(history, holder, stack),
+        By::Region => {
+            let region = history.facts.regions.path(holder.region);
+            if region.is_empty() { "(no region)".to_string() } else { clean(region) }
+        }
+        By::Thread => match history.threads.get(&holder.thread) {
+            Some((tid, name)) => format!("{} ({tid})", clean(name)),
+            None => format!("thread {}", holder.thread),
+        },
+        By::Device => {
+            let name = history.devices.get(&holder.device).map_or(String::new(), |d| format!(" {}", clean(&d.name)));
+            format!("GPU {}{name}", holder.device)
+        }
+    }
+}
+
+/// The line that a person looks for: the user's innermost, else the innermost of Python, else the innermost with a name.
+pub fn own(stack: &[Shown]) -> Option<&Shown> {
+    let user = stack.iter().find(|s| s.whose == Whose::User);
+    let named = || stack.iter().find(|s| !s.what.contains("+0x"));
+    user.or_else(|| stack.iter().find(|s| s.whose != Whose::Native)).or_else(named).or(stack.first())
+}
+
+/// A frame in one piece: `train.py:31 forward`.
+pub fn line(frame: &Shown) -> String {
+    let what = frame.what.split('(').next().unwrap_or(&frame.what);
+    match frame.place.is_empty() || frame.count > 1 {
+        true => frame.what.clone(),
+        false => format!("{} {}", frame.place, what.trim_end()),
+    }
+}
+
+fn nameless(history: &History, holder: &Holder) -> String {
+    match holder.caller {
+        0 => "(no stack)".to_string(),
+        caller => clean(history.module_name(caller)),
+    }
+}
+
+/// The installed package nearest to the allocation that is more than PyTorch itself; without Python, the library that called.
+fn library(history: &History, holder: &Holder, stack: &[Shown]) -> String {
+    let caller = || nameless(history, holder);
+    if holder.memory != vramscope_core::event::Memory::Tensor && holder.caller != 0 {
+        return caller();
+    }
+    let before_user = stack.iter().take_while(|s| s.whose != Whose::User);
+    let packages = before_user.filter_map(|s| if let Whose::Library(p) = &s.whose { Some(p.as_str()) } else { None });
+    if let Some(package) = packages.filter(|p| *p != STANDARD && *p != "torch").last() {
+        return package.to_string();
+    }
+    match stack.iter().any(|s| s.whose == Whose::User) {
+        true => "your code, through torch".to_string(),
+        false if holder.layer() == Layer::Tensor => "torch".to_string(),
+        false => caller(),
+    }
+}
+
+/// How it was asked for, and by whom.
+fn note(history: &History, holder: &Holder) -> String {
+    let mut words = vec![holder.api.name().to_string()];
+    words.retain(|w| !w.is_empty());
+    if holder.caller != 0 {
+        words.push(format!("by {}", clean(history.module_name(holder.caller))));
+    }
+    words.join(" ")
+}

@@ -1,0 +1,222 @@
+use super::*;
+use crate::report::testing::{Loop, MIB, Script};
+use vramscope_core::event::{FreeHow, Source};
+
+/// A step of training: input, two layers, a loss; backward frees what it needs no more. Gives what the program holds.
+fn step(l: &mut Loop) -> Vec<u64> {
+    let x = l.tensor("randn", 10, MIB);
+    let hidden = l.tensor("addmm", 11, 2 * MIB);
+    let act = l.tensor("tanh", 11, 2 * MIB);
+    let loss = l.tensor("mean", 12, 512);
+    l.drop(hidden);
+    let grad = l.tensor("mm", 0, 4 * MIB);
+    l.release(act);
+    l.drop(loss);
+    l.release(grad);
+    vec![x]
+}
+
+fn found(l: &Loop) -> Vec<(Kind, Shape, u64)> {
+    let history = l.script.history();
+    let found = find(&history);
+    assert_eq!(found.steps.as_ref().map_or(0, |s| s.count.min(1)), 1, "no steps");
+    found.suspects.iter().map(|s| (s.kind, s.shape, s.bytes().round() as u64)).collect()
+}
+
+/// `n` steps, in each of which `more` makes something that it may keep.
+fn train(n: u64, mut more: impl FnMut(&mut Loop, u64)) -> Loop {
+    let mut l = Loop::new();
+    for _ in 0..8 {
+        l.tensor("empty", 3, 4 * MIB);
+    }
+    let mut held = Vec::new();
+    for i in 0..n {
+        let x = step(&mut l);
+        more(&mut l, i);
+        // The program's variables go when they are bound anew.
+        for id in std::mem::replace(&mut held, x) {
+            l.drop(id);
+        }
+    }
+    l.script.footer("exit");
+    l
+}
+
+#[test]
+fn a_healthy_loop_gets_no_suspect() {
+    for n in [12, 40, 400] {
+        let mut moments = false;
+        let l = train(n, |l, i| {
+            if !std::mem::replace(&mut moments, true) {
+                l.tensor("zeros_like", 14, 8 * MIB);
+            }
+            if i % 10 == 9 {
+                for _ in 0..4 {
+                    let y = l.tensor("addmm", 20, MIB);
+                    l.drop(y);
+                }
+            }
+        });
+        assert_eq!(found(&l), [], "{n} steps");
+    }
+}
+
+#[test]
+fn a_result_that_stays_is_a_reference_kept() {
+    let l = train(40, |l, _| {
+        let between = l.tensor("abs", 15, 3 * MIB);
+        l.tensor("mean", 15, MIB);
+        l.drop(between);
+    });
+    assert_eq!(found(&l), [(Kind::ReferencesKept, Shape::Linear, MIB)]);
+}
+
+#[test]
+fn one_an_epoch_is_a_staircase() {
+    let l = train(200, |l, i| {
+        let y = l.tensor("clone", 15, 2 * MIB);
+        if i % 20 != 19 {
+            l.drop(y);
+        }
+    });
+    assert_eq!(found(&l)[0].0, Kind::ReferencesKept);
+    let bytes = found(&l)[0].2;
+    assert!((90 << 10..120 << 10).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn what_lies_between_is_a_graph() {
+    let l = train(40, |l, _| {
+        l.tensor("abs", 15, 3 * MIB);
+        l.tensor("pow", 15, 3 * MIB);
+        l.tensor("mean", 15, 512);
+    });
+    assert_eq!(found(&l)[0].0, Kind::GraphRetained);
+    assert_eq!(found(&l).len(), 1);
+}
+
+#[test]
+fn what_backward_makes_and_stays_is_gradients() {
+    let l = train(40, |l, _| {
+        l.tensor("tanh", 15, 3 * MIB);
+        l.tensor("add", 0, 4 * MIB);
+    });
+    assert_eq!(found(&l), [(Kind::GradientsAccumulating, Shape::Linear, 7 * MIB)]);
+}
+
+#[test]
+fn one_for_each_size_is_a_cache_and_a_full_one_is_none() {
+    let l = train(40, |l, i| {
+        l.tensor("tril", 15, (1 + i) << 18);
+    });
+    assert_eq!(found(&l)[0].0, Kind::CacheGrowing);
+    let mut kept = Vec::new();
+    let l = train(40, |l, i| {
+        kept.push(l.tensor("tril", 15, (1 + i) << 18));
+        if kept.len() > 8 {
+            let old = kept.remove(0);
+            l.drop(old);
+        }
+    });
+    assert_eq!(found(&l), []);
+}
+
+#[test]
+fn graphs_of_a_validation_are_told_by_their_bursts() {
+    let mut l = train(20, |_, _| ());
+    for _ in 0..3 {
+        let mut graph = Vec::new();
+        for _ in 0..30 {
+            graph.push(l.tensor("randn", 30, 2 * MIB));
+            let hidden = l.tensor("addmm", 31, 2 * MIB);
+            graph.push(l.tensor("tanh", 31, 4 * MIB));
+            graph.push(l.tensor("tanh", 31, 4 * MIB));
+            l.drop(hidden);
+        }
+        graph.into_iter().for_each(|id| l.drop(id));
+        for _ in 0..10 {
+            for id in step(&mut l) {
+                l.drop(id);
+            }
+        }
+    }
+    let history = l.script.history();
+    let found = find(&history);
+    let told: Vec<_> = found.suspects.iter().map(|s| (s.kind, s.shape, s.bursts)).collect();
+    assert_eq!(told, [(Kind::GraphRetained, Shape::Bursts, (3, 30))]);
+}
+
+#[test]
+fn loading_a_model_is_no_leak() {
+    let mut l = Loop::new();
+    for i in 0..200 {
+        let host = l.tensor("to", 5, MIB);
+        l.tensor("empty", 6, MIB + i % 3);
+        if i == 0 {
+            l.drop(host);
+        }
+    }
+    assert!(find(&l.script.history()).suspects.is_empty());
+}
+
+#[test]
+fn a_native_program_that_forgets_some_and_some_at_the_end() {
+    let mut s = Script::new();
+    let (setup, leak, work) = (s.stack(&[(1, 0x10)]), s.stack(&[(1, 0x20)]), s.stack(&[(1, 0x30)]));
+    let (_, segment) = s.miss(3 * MIB, 4 * MIB, setup);
+    for _ in 0..50 {
+        let id = s.pooled(Source::Hit, 2 * MIB, 2 * MIB, work, segment);
+        s.pooled(Source::Hit, MIB, MIB, leak, segment);
+        s.free(id, FreeHow::Cached);
+    }
+    s.footer("exit");
+    let history = s.history();
+    let told: Vec<_> = find(&history).suspects.iter().map(|s| (s.kind, s.bytes().round() as u64, s.live().1)).collect();
+    assert_eq!(told, [(Kind::ReferencesKept, MIB, 50 * MIB), (Kind::NeverFreed, 0, 4 * MIB)]);
+}
+
+#[test]
+fn regions_name_the_steps_and_who_holds_it() {
+    use crate::report::Page;
+    use crate::report::answers::{Answers, Asked};
+    use crate::report::by::By;
+    use crate::report::facts::moment::Wanted;
+    use crate::report::text::Paint;
+    use vramscope_core::event::{Event, EventKind};
+    use vramscope_core::trace::{Line, Text};
+
+    let mut l = Loop::new();
+    for (text, value) in [(1, "step"), (2, "forward"), (3, "epoch")] {
+        l.script.lines.push(Line::Text(Text { text, value: value.into() }));
+    }
+    let mut held = Vec::new();
+    for i in 0..20u64 {
+        if i % 10 == 0 {
+            l.script.on(1, Event { kind: EventKind::Mark, extra: [3, 0, 0], ..Event::default() });
+        }
+        l.script.on(1, Event { kind: EventKind::RegionBegin, id: 1000 + i, extra: [1, 0, 0], ..Event::default() });
+        l.script.on(1, Event { kind: EventKind::RegionBegin, id: 2000 + i, extra: [2, 0, 0], ..Event::default() });
+        l.tensor("clone", 15, MIB);
+        l.script.on(1, Event { kind: EventKind::RegionEnd, id: 2000 + i, ..Event::default() });
+        for id in std::mem::replace(&mut held, step(&mut l)) {
+            l.drop(id);
+        }
+        l.script.on(1, Event { kind: EventKind::RegionEnd, id: 1000 + i, ..Event::default() });
+    }
+    let wanted = Wanted::parse("epoch#2");
+    let history = History::of_lines_at(l.script.lines.iter().cloned(), std::slice::from_ref(&wanted));
+    let mut page = Page::new(Paint::default(), &[], 10);
+    let asked = Asked { at: vec![wanted], by: By::Region };
+    let answers = Answers::of(&mut page, &history, &asked).unwrap();
+    let steps = answers.leaks.steps.as_ref().unwrap();
+    assert_eq!((steps.count, steps.by, steps.name.as_str()), (20, "region", "step"));
+    // Ten clones, and the input of the tenth step.
+    let held: Vec<_> = answers.holders[0].list.entries.iter().map(|e| (e.name.as_str(), e.bytes)).collect();
+    assert_eq!(held, [("step > forward", 10 * MIB), ("step", MIB)]);
+    let regions: Vec<_> = answers.named.regions.iter().map(|r| (r.name.as_str(), r.count, r.allocations)).collect();
+    // The first also took a segment, before PyTorch told of any tensor.
+    assert_eq!(regions[1], ("step > forward", 20, 21));
+    assert_eq!((regions[0].0, answers.named.marks.len()), ("step", 2));
+    crate::report::write(&mut page, &history, &answers);
+    assert!(page.out.contains("REGIONS, by time") && page.out.contains("MARKS"), "{}", page.out);
+}

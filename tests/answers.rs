@@ -1,0 +1,157 @@
+//! The answers to real histories of known truth: `scripts/pytorch`, recorded on a GPU, must each be named right.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn history(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/pytorch").join(format!("{name}.jsonl.zst"))
+}
+
+fn vramscope(arguments: &[&str], trace: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vramscope"));
+    command.arg(arguments[0]).arg(history(trace)).args(&arguments[1..]).env("NO_COLOR", "1");
+    command.output().unwrap()
+}
+
+fn text(out: &Output) -> String {
+    String::from_utf8(out.stdout.clone()).unwrap()
+}
+
+fn json(name: &str) -> Value {
+    let out = vramscope(&["report", "--json"], name);
+    assert!(out.status.success(), "{name}: {}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// Script, kind, shape, line where it is allocated, MiB a step.
+const SUSPECTS: [(&str, &str, &str, &str, f64); 6] = [
+    ("kept_in_list", "references_kept", "linear", "kept_in_list.py:23", 2.0),
+    ("loss_with_graph", "graph_retained", "linear", "loss_with_graph.py:2", 4.0),
+    ("gradients_never_zeroed", "gradients_accumulating", "linear", "gradients_never_zeroed.py:28", 6.0),
+    ("validation_without_no_grad", "graph_retained", "bursts", "validation_without_no_grad.py:38", 5.0),
+    ("retain_graph", "graph_retained", "linear", "retain_graph.py:26", 14.0),
+    ("cache_growing", "cache_growing", "linear", "cache_growing.py:23", 4.6),
+];
+
+#[test]
+fn each_mistake_is_named() {
+    for (name, kind, shape, place, mib) in SUSPECTS {
+        let json = json(name);
+        let suspects = json["leaks"]["suspects"].as_array().unwrap();
+        assert_eq!(suspects.len(), 1, "{name}: {suspects:#?}");
+        let s = &suspects[0];
+        assert_eq!((s["kind"].as_str(), s["shape"].as_str()), (Some(kind), Some(shape)), "{name}");
+        assert!(s["place"].as_str().unwrap().contains(place), "{name}: {}", s["place"]);
+        let a_step = s["bytes_per_step"].as_f64().unwrap() / f64::from(1 << 20);
+        assert!((a_step / mib - 1.0).abs() < 0.2, "{name}: {a_step} MiB a step");
+        assert_eq!(json["glance"]["verdict"]["about"], "leak", "{name}");
+        if shape == "linear" {
+            assert_eq!(json["leaks"]["steps"]["count"], 40, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_healthy_loop_gets_no_suspect() {
+    let json = json("healthy");
+    assert_eq!(json["leaks"]["suspects"].as_array().unwrap().len(), 0);
+    assert_eq!(json["glance"]["verdict"]["about"], "fine");
+    assert_eq!(json["leaks"]["steps"]["count"], 40);
+}
+
+#[test]
+fn fragmentation_is_told_from_a_leak() {
+    let json = json("fragmentation");
+    assert_eq!(json["leaks"]["suspects"].as_array().unwrap().len(), 0);
+    assert_eq!(json["glance"]["verdict"]["about"], "waste");
+    assert!(json["glance"]["verdict"]["text"].as_str().unwrap().contains("fragmentation"));
+    // 8 MiB a session in use, 20 reserved.
+    assert!(json["glance"]["waste"].as_f64().unwrap() > 0.5);
+    let pin = &json["holes"]["pins"][0];
+    assert!(pin["place"].as_str().unwrap().contains("fragmentation.py:"), "{pin}");
+    assert!(pin["free"].as_u64().unwrap() > 300 << 20);
+}
+
+#[test]
+fn an_out_of_memory_says_what_would_have_fit() {
+    let json = json("oom_limit");
+    let oom = &json["out_of_memory"][0];
+    assert_eq!((oom["what"].as_str(), oom["asked"].as_u64()), (Some("PyTorch"), Some(192 << 20)));
+    assert_eq!(oom["would_have_fit"], oom["pytorch_largest"]);
+    assert!(oom["holders"][0]["name"].as_str().unwrap().contains("train.py:5"));
+    assert!(oom["segments"]["segments"].as_u64().unwrap() > 0);
+    assert_eq!(json["glance"]["verdict"]["about"], "out_of_memory");
+    assert!(text(&vramscope(&["report"], "oom_limit")).contains("would have fit"));
+}
+
+#[test]
+fn the_peak_is_what_pytorch_says() {
+    // `torch says: … peak`, plus what is not PyTorch's.
+    for (name, peak) in [("kept_in_list", 177_227_776), ("healthy", 153_174_528), ("cache_growing", 218_252_800)] {
+        let json = json(name);
+        let layers = json["glance"]["peak"]["layers"].as_array().unwrap();
+        let tensors = layers.iter().find(|l| l["layer"] == "PyTorch's tensors").unwrap();
+        let all: u64 = layers.iter().filter(|l| l["on_device"] == true).map(|l| l["active"].as_u64().unwrap()).sum();
+        assert_eq!(json["glance"]["peak"]["active"].as_u64(), Some(all), "{name}");
+        assert!(tensors["active"].as_u64().unwrap() <= peak, "{name}");
+        let held: u64 =
+            json["holders"][0]["entries"].as_array().unwrap().iter().map(|e| e["bytes"].as_u64().unwrap()).sum();
+        assert_eq!(held + json["holders"][0]["rest_bytes"].as_u64().unwrap(), all, "{name}");
+    }
+}
+
+#[test]
+fn holders_at_any_moment_in_any_grouping() {
+    for by in ["stack", "line", "function", "library", "region", "thread", "device"] {
+        let out = vramscope(&["report", "--at", "5000ms", "--by", by, "--json"], "kept_in_list");
+        let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let holders = &json["holders"][0];
+        assert_eq!((holders["moment"].as_str(), holders["by"].as_str()), (Some("5.00 s"), Some(by)));
+        let held: u64 = holders["entries"].as_array().unwrap().iter().map(|e| e["bytes"].as_u64().unwrap()).sum();
+        assert_eq!(holders["active"].as_u64(), Some(held), "{by}");
+    }
+    let out = vramscope(&["report", "--at", "end", "--by", "line"], "kept_in_list");
+    assert!(text(&out).contains("HOLDERS at the end"), "{}", text(&out));
+    let out = vramscope(&["report", "--at", "epoch 3"], "kept_in_list");
+    let error = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(error.contains("no mark \"epoch 3\"") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
+fn a_flame_graph_is_an_svg() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("peak.svg");
+    let out = vramscope(&["report", "--flamegraph", file.to_str().unwrap()], "kept_in_list");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let svg = std::fs::read_to_string(file).unwrap();
+    assert!(svg.contains("aten::addmm") && svg.contains("kept_in_list.py:23") && svg.contains("</svg>"));
+}
+
+#[test]
+fn check_asserts() {
+    let code = |arguments: &[&str], name: &str| vramscope(arguments, name).status.code();
+    let healthy = ["check", "--max-peak", "1GiB", "--no-leaks", "--max-waste", "10%", "--no-failures", "--whole"];
+    assert_eq!(code(&healthy, "healthy"), Some(0));
+    let out = vramscope(&["check", "--max-peak", "100MiB", "--no-leaks"], "kept_in_list");
+    let lines = text(&out);
+    assert_eq!((out.status.code(), lines.lines().count()), (Some(1), 2), "{lines}");
+    assert!(lines.contains("--no-leaks: references kept at ") && lines.contains("+2.0"), "{lines}");
+    assert_eq!(code(&["check", "--max-waste", "10%"], "fragmentation"), Some(1));
+    assert_eq!(code(&["check", "--no-failures"], "oom_limit"), Some(1));
+    assert_eq!(code(&["check"], "healthy"), Some(2));
+    assert_eq!(code(&["check", "--no-leaks"], "there_is_none"), Some(2));
+}
+
+#[test]
+fn every_report_fits_the_screen() {
+    for entry in std::fs::read_dir(history("x").parent().unwrap()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let out = vramscope(&["report"], name.strip_suffix(".jsonl.zst").unwrap());
+        for line in text(&out).lines() {
+            assert!(line.chars().count() <= 100 && line.trim_end() == line, "{name}: {line:?}");
+        }
+    }
+}
