@@ -41,3 +41,6 @@ pub fn write(out: &mut impl Write, histories: &[History], symbols: &[PathBuf]) -
     }
     page::write(out, &parts)
 }
+
+#[cfg(test)]
+mod tests;

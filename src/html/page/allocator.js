@@ -104,11 +104,13 @@ class Allocator {
     const empty = held.filter((s) => !s.blocks.length), pinned = held.filter((s) => s.blocks.length && s.free);
     const gaps = held.flatMap((s) => s.gaps);
     const largest = gaps.reduce((m, gap) => Math.max(m, gap.bytes), 0);
-    const tile = (value, text) => el("div.tile", {}, el("b", {}, value), el("span", {}, text));
     const direct = this.all.filter((s) => s.whose === 3);
     const rows = [];
     if (held.length) {
-      rows.push(tile(bytes(reserved), `in ${plural(held.length, "segment")}`), tile(bytes(reserved - free), "used by blocks"), tile(bytes(free), `free in ${plural(gaps.length, "piece")}`), tile(bytes(largest), "largest free piece: more needs the driver"), tile(bytes(sum(empty, (s) => s.free)), `in ${plural(empty.length, "empty segment")}: could go back`), tile(bytes(sum(pinned, (s) => s.free)), `free but pinned by blocks in ${plural(pinned.length, "segment")}`));
+      rows.push(tile(bytes(reserved), `in ${plural(held.length, "segment")}`), tile(bytes(reserved - free), "used by blocks"));
+      if (free) rows.push(tile(bytes(free), `free in ${plural(gaps.length, "piece")}`), tile(bytes(largest), "largest free piece: more needs the driver"));
+      if (empty.length) rows.push(tile(bytes(sum(empty, (s) => s.free)), `in ${plural(empty.length, "empty segment")}: could go back`));
+      if (pinned.length) rows.push(tile(bytes(sum(pinned, (s) => s.free)), `free but pinned by blocks in ${plural(pinned.length, "segment")}`));
     }
     if (direct.length) rows.push(tile(bytes(sum(direct, (s) => s.bytes)), `in ${plural(direct.length, "allocation")} straight from the driver`));
     $("allocator-stats").replaceChildren(...rows);

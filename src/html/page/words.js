@@ -52,6 +52,8 @@ function el(what, attributes, ...children) {
   e.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== false));
   return e;
 }
+/** A number that matters, and what it is. */
+const tile = (value, text) => el("div.tile", {}, el("b", {}, value), el("span", {}, text));
 const $ = (id) => document.getElementById(id);
 
 /** Announces something to who cannot see the picture. */
