@@ -156,7 +156,7 @@ fn whole(trace: &Path, at: &[Wanted]) -> Result<History> {
 /// Writes the page. A file of that name is replaced when the page is whole, and not before.
 fn html(file: &Path, histories: &[History], symbols: &[PathBuf]) -> Result<ExitCode> {
     let mut text = Vec::new();
-    crate::html::write(&mut text, histories, symbols)?;
+    crate::html::write(&mut text, histories, symbols)?.iter().for_each(|remark| say::line(remark));
     let write = || -> std::io::Result<()> {
         let mut new = NewFile::create(file, false)?;
         new.lines(&text)?;

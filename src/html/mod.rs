@@ -23,23 +23,29 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 use vramscope_core::trace::read::Reader;
 
-use crate::report::History;
+use crate::report::{History, text::plural};
 use crate::symbols::Names;
 use page::Part;
 use run::Limits;
 use stacks::Stacks;
 
-/// Writes one page about some histories. `symbols`: folders with the programs and libraries that ran.
-pub fn write(out: &mut impl Write, histories: &[History], symbols: &[PathBuf]) -> Result<()> {
+/// Writes one page about some histories. `symbols`: folders with the programs and libraries that ran. Gives what a person
+/// should know about it.
+pub fn write(out: &mut impl Write, histories: &[History], symbols: &[PathBuf]) -> Result<Vec<String>> {
     let limits = Limits::of(histories.len());
-    let mut parts = Vec::new();
+    let (mut parts, mut remarks) = (Vec::new(), Vec::new());
     for history in histories {
         let reader = Reader::open(&history.path).map_err(|e| anyhow!("{e}"))?;
         let run = run::play(history, reader, &limits);
+        if run.events < history.events {
+            let lacks = plural(history.events - run.events, "event");
+            remarks.push(format!("{}: the page lacks the last {lacks}, which are not in the file yet; `vramscope recover` writes them into it", history.path.display()));
+        }
         let stacks = Stacks::of(history, &mut Names::new(symbols), run.holders.all());
         parts.push(Part { history, run, stacks, answers: serde_json::Value::Null });
     }
-    page::write(out, &parts)
+    page::write(out, &parts)?;
+    Ok(remarks)
 }
 
 #[cfg(test)]

@@ -73,6 +73,8 @@ pub struct Curve {
 pub struct Run {
     /// Every allocation is among `lives`.
     pub whole: bool,
+    /// Events played.
+    pub events: u64,
     /// Time of the first event
     pub start: u64,
     /// and of the last.
@@ -315,6 +317,7 @@ impl<'a> Play<'a> {
         };
         Run {
             whole: self.whole,
+            events: self.events,
             start: self.start.unwrap_or(0),
             end: self.now,
             curves: self.pyramids.into_iter().map(curve).collect(),

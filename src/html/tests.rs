@@ -39,7 +39,16 @@ fn training(steps: u64) -> Script {
     let tensor = |s: &mut Script, at: u64, bytes: u64| {
         let id = s.id();
         let address = 0x7f00_0000_0000 + at * MIB;
-        s.event(Event { kind: EventKind::Alloc, memory: Memory::Tensor, id, address, bytes, stack, context: 1, ..Event::default() });
+        s.event(Event {
+            kind: EventKind::Alloc,
+            memory: Memory::Tensor,
+            id,
+            address,
+            bytes,
+            stack,
+            context: 1,
+            ..Event::default()
+        });
         id
     };
     let id = s.id();
@@ -228,7 +237,12 @@ fn the_page_is_one_file_that_needs_nothing_else() {
         }
     });
     let page = page_of(&script, &Limits::of(1));
-    assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("src=\"") && !page.contains("@import"));
+    assert!(
+        !page.contains("http://")
+            && !page.contains("https://")
+            && !page.contains("src=\"")
+            && !page.contains("@import")
+    );
     assert!(page.contains("default-src 'none'") && !page.contains("{{"));
     assert_eq!(page.matches("</script>").count(), 2);
     assert!(page.contains("<title>script&gt;&lt;b&gt;: GPU memory</title>"), "the program's name is text");

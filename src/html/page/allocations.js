@@ -46,15 +46,22 @@ class Allocations {
     return [];
   }
   choose(run, device, from, to) {
-    const { life } = run, found = [];
-    for (const i of this.candidates(run, device, from, to)) {
-      const start = life.time[i], stop = run.endOf(i);
-      if (start > to || stop < from) continue;
-      found.push([i, life.bytes[i] * (Math.min(stop, to) - Math.max(start, from))]);
+    const { time: starts, length, bytes: sizes } = run.life, mine = this.candidates(run, device, from, to);
+    const found = new Int32Array(mine.length), areas = new Float64Array(mine.length);
+    let n = 0;
+    for (const i of mine) {
+      const start = starts[i];
+      // In the order of their beginnings.
+      if (start > to) break;
+      const stop = length[i] ? start + length[i] - 1 : Infinity;
+      if (stop < from) continue;
+      found[n] = i;
+      areas[n++] = sizes[i] * (Math.min(stop, to) - Math.max(start, from));
     }
-    const cut = found.length > DRAWN;
-    if (cut) found.sort((a, b) => b[1] - a[1]).length = DRAWN;
-    return { list: found.map(([i]) => i).sort((a, b) => a - b), cut };
+    if (n <= DRAWN) return { list: Array.from(found.subarray(0, n)), cut: false };
+    const least = areas.slice(0, n).sort()[n - DRAWN], list = [];
+    for (let k = 0; k < n && list.length < DRAWN; k++) if (areas[k] >= least) list.push(found[k]);
+    return { list, cut: true };
   }
   /** Where each allocation lies: runs of [allocation, from x, to x, bytes below]. */
   layout(run, list, from, to) {
@@ -120,18 +127,18 @@ class Allocations {
     theme.layers = [theme.band];
     app.timeline.fill(g, whole, width, y);
     theme.layers = paints;
-    const { life } = run;
+    const { life } = run, groups = life.group;
+    let now = "";
     const scale = (height - AXIS - 6) / most;
     this.boxes = [];
     for (const [i, a, b, under] of layout.runs) {
       if (b < GUTTER || a > width) continue;
       const h = life.bytes[i] * scale, top = y(under) - h;
-      g.fillStyle = groupColour(run, life.group[i]);
-      g.fillRect(a, top, Math.max(0.7, b - a), Math.max(0.35, h));
-      if (h > 3 && b - a > 2) {
-        g.fillStyle = theme.panel;
-        g.fillRect(a, top, b - a, 0.6);
-      }
+      const paint = groupColour(run, groups[i]);
+      if (paint !== now) g.fillStyle = now = paint;
+      // A line of the background between one and the next, where there is room.
+      const line = h > 3 && b - a > 2 ? 0.6 : 0;
+      g.fillRect(a, top + line, Math.max(0.7, b - a), Math.max(0.35, h - line));
       this.boxes.push([i, a, b, top, top + h]);
     }
     for (const [i, paint] of [[this.lit, theme.ink], [this.pinned, theme.pick]]) {

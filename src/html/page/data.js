@@ -109,8 +109,16 @@ class Run {
     this.endless = this.end + 1;
     const names = { life: ["time", "length", "bytes", "slack", "address", "group"], stay: ["time", "length", "bytes", "address", "device", "whose"], group: ["device", "stack", "caller", "kind", "thread", "region", "most", "ever", "times"], share: ["group", "bytes", "count"], mark: ["time", "text"], region: ["text", "start", "length", "thread", "depth"] };
     for (const [table, columns] of Object.entries(names)) {
-      this[table] = {};
-      for (const c of columns) Object.defineProperty(this[table], c, { get: () => all.columns.get(`${index}.${table}.${c}`) });
+      const target = (this[table] = {});
+      for (const c of columns) {
+        // Read when it is first asked for, and then simply there.
+        const get = () => {
+          const values = all.columns.get(`${index}.${table}.${c}`);
+          Object.defineProperty(target, c, { value: values });
+          return values;
+        };
+        Object.defineProperty(target, c, { get, configurable: true });
+      }
     }
     this.threadNames = new Map(meta.threads);
     let at = 0;
@@ -128,8 +136,8 @@ class Run {
   }
   /** When an allocation ended; later than everything if it did not. */
   endOf(i) {
-    const length = this.life.length[i];
-    return length ? this.life.time[i] + length - 1 : Infinity;
+    const { life } = this, length = life.length[i];
+    return length ? life.time[i] + length - 1 : Infinity;
   }
   stayed(i) {
     const length = this.stay.length[i];

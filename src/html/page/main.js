@@ -35,6 +35,7 @@ class App {
   showRun(i) {
     this.run = this.all.runs[i];
     const { run } = this;
+    colourLines(run);
     // Lines of Python say most, where there are any.
     $("icicle-python").checked = run.frames.some((f) => f[2] !== "n");
     $("run").value = i;

@@ -127,14 +127,25 @@ class Timeline {
     c.addEventListener("pointerdown", (e) => (c.setPointerCapture(e.pointerId), to(e)));
     c.addEventListener("pointermove", (e) => e.buttons && to(e));
   }
+  /** The picture of the whole history: the same until something else than the view changes. */
+  whole(device, width, height) {
+    const key = [device.run.index, device.label, width, this.over.ratio, theme.name, ...this.hidden].join("/");
+    if (this.wholeKey === key) return this.wholeCanvas;
+    const { view } = this.app, c = document.createElement("canvas");
+    c.width = this.over.canvas.width;
+    c.height = this.over.canvas.height;
+    const g = c.getContext("2d");
+    g.scale(this.over.ratio, this.over.ratio);
+    const points = this.points(device, this.over, view.first, view.last), most = Math.max(points.most, 1);
+    g.globalAlpha = 0.55;
+    this.fill(g, points, width, (v) => height - (v / most) * (height - 2));
+    this.wholeKey = key;
+    return (this.wholeCanvas = c);
+  }
   paintOverview(g, width, height) {
     const { view, device, run } = this.app;
     if (!device) return;
-    const points = this.points(device, this.over, view.first, view.last);
-    const most = Math.max(points.most, 1);
-    g.globalAlpha = 0.55;
-    this.fill(g, points, width, (v) => height - (v / most) * (height - 2));
-    g.globalAlpha = 1;
+    g.drawImage(this.whole(device, width, height), 0, 0, width, height);
     const x = (t) => GUTTER + ((t - view.first) / (view.last - view.first)) * (width - GUTTER);
     for (const m of this.app.momentList.filter((m) => m.label)) {
       g.fillStyle = m.label.startsWith("out of memory") ? theme.bad : theme.dim;

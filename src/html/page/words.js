@@ -123,13 +123,27 @@ function colour(text) {
   }
   return `hsl(${c.hue} ${theme.blockS}% ${theme.blockL + c.shift}%)`;
 }
-const groupColours = new Map();
+/** Colours for the lines of a run, those that hold most first: neighbours in size are far apart in hue. */
+function colourLines(run) {
+  const most = new Map();
+  for (let g = 0; g < run.group.most.length; g++) {
+    const line = lineOf(run, g), key = `${line.what}  ${line.place}`;
+    most.set(key, (most.get(key) || 0) + run.group.most[g]);
+  }
+  for (const [key] of [...most].sort((a, b) => b[1] - a[1])) {
+    const n = hues.size;
+    if (!hues.has(key)) hues.set(key, { hue: (212 + n * 137.508) % 360, shift: ((n >> 3) % 3) * 8 - 4 });
+  }
+}
 function groupColour(run, group) {
-  const key = `${theme.name}/${run.index}/${group}`;
-  let c = groupColours.get(key);
+  if (run.coloured !== theme.name) {
+    run.coloured = theme.name;
+    run.colours = [];
+  }
+  let c = run.colours[group];
   if (!c) {
     const line = lineOf(run, group);
-    groupColours.set(key, (c = colour(`${line.what}  ${line.place}`)));
+    c = run.colours[group] = colour(`${line.what}  ${line.place}`);
   }
   return c;
 }
