@@ -39,15 +39,15 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For a page of so many histories: about 10 MB altogether.
+    /// For a page of so many histories: at most about 15 MB altogether, mostly a tenth of that.
     pub fn of(runs: usize) -> Limits {
         let part = |n: usize| n / runs.max(1);
         Limits {
-            leaves: part(100_000).max(4_000),
-            whole: part(150_000).max(20_000) as u64,
-            at_moments: part(120_000).max(8_000),
+            leaves: part(150_000).max(4_000),
+            whole: part(200_000).max(20_000) as u64,
+            at_moments: part(150_000).max(8_000),
             moments: part(240).max(24) as u64,
-            tiles: [3_000, 1_000, part(300).max(60)],
+            tiles: [3_000, 1_500, part(400).max(60)],
             segments: part(60_000).max(4_000),
             regions: part(20_000).max(2_000),
             shares: 300,
@@ -203,6 +203,7 @@ impl<'a> Play<'a> {
         if let Some(tiles) = &mut self.tiles {
             tiles.event(e.time, &self.books, &mut self.kept);
         }
+        // What was live where a part begins comes in no order.
         self.now = self.now.max(e.time);
         self.labels.play(thread, e);
         let mut change = std::mem::take(&mut self.change);
@@ -213,8 +214,8 @@ impl<'a> Play<'a> {
         self.left(&change);
         for device in &change.devices {
             let sums = self.books.sums(*device);
-            self.pyramids.entry(*device).or_insert_with(|| Pyramid::new(self.leaves)).push(e.time, &sums);
-            self.peaks.entry(*device).or_default().measure(e.time, active(&sums));
+            self.pyramids.entry(*device).or_insert_with(|| Pyramid::new(self.leaves)).push(self.now, &sums);
+            self.peaks.entry(*device).or_default().measure(self.now, active(&sums));
         }
         self.change = change;
         self.events += 1;

@@ -207,6 +207,33 @@ fn a_free_that_did_not_happen_and_a_context_that_ends() {
     }
 }
 
+#[test]
+fn what_was_live_before_comes_in_no_order() {
+    let mut s = Script::new();
+    s.time = 900;
+    for (id, time) in [(1, 700), (2, 100), (3, 400)] {
+        let live = Event {
+            kind: EventKind::Alloc,
+            memory: Memory::Device,
+            id,
+            time,
+            bytes: MIB,
+            context: 1,
+            ..Event::default()
+        };
+        s.lines.push(Line::Live(1, live));
+    }
+    s.free(2, FreeHow::Driver);
+    for limits in [Limits::of(1), FEW] {
+        let run = played(&s, &limits);
+        let curve = &run.curves[&0];
+        assert!(curve.levels[0].is_sorted_by_key(|b| b.time));
+        assert_eq!(curve.levels[0].last().unwrap().last[Layer::Outside as usize], 2 * MIB);
+        assert_eq!(run.lives.iter().map(|l| l.live.id).collect::<Vec<_>>(), [2, 3, 1]);
+        assert_eq!(curve.peak_active, 3 * MIB);
+    }
+}
+
 /// The data in a page.
 fn data(page: &str) -> (serde_json::Value, Vec<u8>) {
     let from = page.find("type=\"application/octet-stream\">").unwrap() + 32;

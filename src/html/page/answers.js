@@ -112,9 +112,11 @@ const KIND_WORDS = {
   never_freed: "never freed",
 };
 
+const stepsBy = (s) => (s.by === "recurring" ? "what recurs" : `the ${s.by} ${s.name}`);
+
 function leaks(app, given) {
   if (!given) return [];
-  const steps = given.steps ? el("p.dim", {}, `Measured by ${plural(given.steps.count, "step")} of ${time(given.steps.time)} each (told by ${{ region: `the region ${given.steps.name}`, mark: `the mark ${given.steps.name}`, recurring: "what recurs" }[given.steps.by] || given.steps.by}).`) : null;
+  const steps = given.steps ? el("p.dim", {}, `Measured by ${plural(given.steps.count, "step")} of ${time(given.steps.time)} each (told by ${stepsBy(given.steps)}).`) : null;
   if (!given.suspects.length) return [el("p.good", {}, "Nothing grows."), steps].filter(Boolean);
   const card = (s) => {
     const much = s.shape === "constant" ? `${bytes(s.bytes)} in ${plural(s.count, "allocation")}` : `${bytes(s.bytes_per_step)} a ${s.shape === "bursts" ? "round" : "step"}, ${bytes(s.bytes)} at most`;

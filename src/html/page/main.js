@@ -6,6 +6,7 @@ class App {
     this.meta = all.meta;
     this.view = new View();
     this.picked = 0;
+    this.momentList = [];
     this.timeline = new Timeline(this);
     this.allocations = new Allocations(this);
     this.allocator = new Allocator(this);
@@ -53,7 +54,7 @@ class App {
   nothing() {
     for (const id of ["time", "moment", "who"]) $(id).hidden = true;
     $("glance-body").replaceChildren(el("p", {}, "Nothing was recorded: no GPU memory was asked for."));
-    about(this);
+    about(this, this.run.answers || {});
   }
   showDevice(k) {
     this.device = this.run.device(k);

@@ -20,6 +20,7 @@ class Timeline {
     this.over.paint = (g, w, h) => this.paintOverview(g, w, h);
     this.listenOverview();
     this.hidden = new Set();
+    this.laneList = [];
   }
   /** Another device: which layers are there, and which of them would hide all others. */
   device(device) {
@@ -52,12 +53,19 @@ class Timeline {
     const shown = device.grid[0].layers.map((l, i) => i).filter((i) => !hidden.has(device.grid[0].layers[i].layer));
     const xs = [], rows = [];
     const at = (t) => GUTTER + ((t - from) / (to - from)) * (pane.width - GUTTER);
-    let most = 0;
+    let most = 0, top = 0;
     device.walk(from, to, 1.2 * px, (level, i, start, stop) => {
       const { layers } = device.grid[level];
       const high = shown.map((l) => layers[l].last[i] + layers[l].over[i] - layers[l].less[i]);
-      most = Math.max(most, high.reduce((a, b) => a + b, 0));
-      xs.push(at(start));
+      const sum = high.reduce((a, b) => a + b, 0), x = at(start);
+      most = Math.max(most, sum);
+      // Of several buckets in a pixel the highest is seen.
+      if (x - xs[xs.length - 1] < 0.6) {
+        if (sum > top) (rows[rows.length - 1] = high), (top = sum);
+        return;
+      }
+      top = sum;
+      xs.push(x);
       rows.push(high);
       // A bucket of many changes that is wider than a pixel: its highest moment first, then where it ended.
       if (stop - start > 1.2 * px && device.leaf > 1) {
@@ -218,14 +226,14 @@ class Timeline {
     if (this.marks) {
       gutter("marks", 8);
       let free = GUTTER;
-      const flag = (t, text, paint) => {
+      const flag = (t, text, paint, next) => {
         const x = pane.x(t);
         if (x < GUTTER || x > width) return;
         g.fillStyle = paint;
         g.fillRect(x - 0.5, 0, 1.5, 14);
         if (x < free || !text) return;
         g.textAlign = "left";
-        const room = Math.min(150, width - x - 4);
+        const room = Math.min(150, next - x - 8);
         if (room < 24) return;
         const words = clip(g, text, room);
         g.fillText(words, x + 4, 8);
@@ -234,7 +242,7 @@ class Timeline {
       const marks = [];
       for (let i = Math.max(0, before(mark.time, view.from)); i < mark.time.length && mark.time[i] <= view.to; i++) marks.push([mark.time[i], run.texts[mark.text[i]], theme.ink]);
       for (const m of this.app.momentList) if (m.label && m.time >= view.from && m.time <= view.to && !marks.some(([t]) => t === m.time)) marks.push([m.time, m.label, m.label.startsWith("out of memory") ? theme.bad : theme.accent]);
-      marks.sort((a, b) => a[0] - b[0]).forEach((m) => flag(...m));
+      marks.sort((a, b) => a[0] - b[0]).forEach((m, i) => flag(...m, i + 1 < marks.length ? pane.x(marks[i + 1][0]) : width));
       y = 16;
     }
     for (const [key, list] of this.laneList) {
