@@ -94,15 +94,6 @@ struct DeviceMeta {
     layers: Vec<usize>,
     peak: u64,
     peak_active: u64,
-    tiles: Vec<TileMeta>,
-}
-
-#[derive(Serialize)]
-struct TileMeta {
-    level: usize,
-    start: u64,
-    end: u64,
-    n: usize,
 }
 
 #[derive(Serialize)]
@@ -308,7 +299,11 @@ fn device(i: usize, part: &Part, device: u32, curve: &Curve, columns: &mut Colum
         }
     }
     let tiles: Vec<_> = part.run.tiles.iter().filter(|t| t.device == device).collect();
-    columns.add(format!("{prefix}.tiles"), tiles.iter().flat_map(|t| t.members.iter().map(|m| u64::from(*m))));
+    columns.add(format!("{prefix}.tile.level"), tiles.iter().map(|t| t.level as u64));
+    columns.add(format!("{prefix}.tile.start"), tiles.iter().map(|t| t.start));
+    columns.add(format!("{prefix}.tile.length"), tiles.iter().map(|t| t.end - t.start));
+    columns.add(format!("{prefix}.tile.n"), tiles.iter().map(|t| t.members.len() as u64));
+    columns.add(format!("{prefix}.tile.member"), tiles.iter().flat_map(|t| t.members.iter().map(|m| u64::from(*m))));
     let known = part.history.devices.get(&device).filter(|_| !host);
     DeviceMeta {
         device,
@@ -321,9 +316,5 @@ fn device(i: usize, part: &Part, device: u32, curve: &Curve, columns: &mut Colum
         layers,
         peak: curve.peak,
         peak_active: curve.peak_active,
-        tiles: tiles
-            .iter()
-            .map(|t| TileMeta { level: t.level, start: t.start, end: t.end, n: t.members.len() })
-            .collect(),
     }
 }

@@ -29,7 +29,7 @@ pub struct Limits {
     /// and how many moments there are.
     pub moments: u64,
     /// Allocations in a tile of each level.
-    pub tiles: [usize; 3],
+    pub tiles: [usize; 4],
     /// Segments of the pool and of PyTorch.
     pub segments: usize,
     /// Regions.
@@ -47,13 +47,16 @@ impl Limits {
             whole: part(200_000).max(20_000) as u64,
             at_moments: part(150_000).max(8_000),
             moments: part(240).max(24) as u64,
-            tiles: [3_000, 1_500, part(400).max(60)],
+            tiles: [3_000, 1_500, part(400).max(60), part(110).max(20)],
             segments: part(60_000).max(4_000),
             regions: part(20_000).max(2_000),
             shares: 300,
         }
     }
 }
+
+/// Allocations that are many to look at four thousand times.
+const MANY: u64 = 30_000;
 
 /// A device's curve.
 #[derive(Debug)]
@@ -168,7 +171,12 @@ impl<'a> Play<'a> {
             .collect();
         planned.sort_by(|a, b| b.cmp(a));
         let devices = history.state.devices.len().max(1);
-        let tiles = limits.tiles.map(|most| (most / devices).max(50));
+        let mut tiles = limits.tiles.map(|most| (most / devices).max(20)).to_vec();
+        // A tile's end looks at all that lives: the finest are too many for that where much does.
+        let live: u64 = groups.iter().map(|g| history.state.at_peak(g).count).sum();
+        if live > MANY {
+            tiles.pop();
+        }
         Play {
             limits,
             whole,
@@ -184,7 +192,7 @@ impl<'a> Play<'a> {
             holders: Holders::default(),
             kept: Kept::default(),
             stays: Vec::new(),
-            tiles: (!whole).then(|| Tiles::new(history.events, tiles)),
+            tiles: (!whole).then(|| Tiles::new(history.events, &tiles)),
             moments: Vec::new(),
             peaks: Peaks::new(),
             pyramids: BTreeMap::new(),

@@ -22,7 +22,7 @@ const FEW: Limits = Limits {
     whole: 0,
     at_moments: 400,
     moments: 20,
-    tiles: [50, 50, 50],
+    tiles: [50, 50, 50, 50],
     segments: 1_000,
     regions: 100,
     shares: 1_000,
@@ -282,9 +282,9 @@ fn the_page_is_one_file_that_needs_nothing_else() {
 
 #[test]
 fn the_size_of_a_page_has_a_bound() {
-    let size = |steps| page_of(&training(steps), &FEW).len();
-    let (short, long) = (size(300), size(3_000));
-    assert!(long < short + short / 8, "{short} bytes for 300 steps, {long} for 3,000");
+    let size = |steps| page_of(&training(steps), &Limits { tiles: [20, 10, 3, 0], ..FEW }).len();
+    let (short, long) = (size(900), size(3_600));
+    assert!(long < short + short / 8, "{short} bytes for 900 steps, {long} for 3,600");
 }
 
 proptest! {

@@ -1,5 +1,5 @@
 //! Which allocations are worth drawing: those that cover most of a picture (bytes times time), for the whole history, its
-//! sixteenths, and their sixteenths. A browser that shows a part of the history takes the tiles that cover it; what no tile
+//! sixteenths, their sixteenths, and once more. A browser that shows a part of the history takes the tiles that cover it; what no tile
 //! holds is drawn as one band.
 
 use std::cmp::Reverse;
@@ -94,14 +94,14 @@ impl Best {
 
 impl Tiles {
     /// Tiles of a history of so many events, with at most so many allocations of a device in a tile of each level.
-    pub fn new(events: u64, most: [usize; 3]) -> Tiles {
+    pub fn new(events: u64, most: &[usize]) -> Tiles {
         let mut size = events.max(1);
-        let level = |most| {
-            let level = Level { size, most, start: 0, best: BTreeMap::new() };
+        let level = |most: &usize| {
+            let level = Level { size, most: *most, start: 0, best: BTreeMap::new() };
             size = size.div_ceil(CUT).max(1);
             level
         };
-        Tiles { levels: most.map(level).into(), events: 0, done: Vec::new() }
+        Tiles { levels: most.iter().map(level).collect(), events: 0, done: Vec::new() }
     }
 
     /// An allocation ended.

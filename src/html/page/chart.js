@@ -52,8 +52,9 @@ class Pane {
   }
   /** Fits the canvas to the page; says whether it changed. */
   fit() {
-    const ratio = Math.min(3, (window.devicePixelRatio || 1) * (this.printing ? 2 : 1));
-    const width = Math.max(50, Math.round(this.canvas.clientWidth));
+    const ratio = this.printing ? 3 : Math.min(3, window.devicePixelRatio || 1);
+    // Paper is about so wide; the style sheet scales the rest.
+    const width = this.printing ? 720 : Math.max(50, Math.round(this.canvas.clientWidth));
     const [w, h] = [Math.round(width * ratio), Math.round(this.height * ratio)];
     if (this.canvas.width === w && this.canvas.height === h) return false;
     this.canvas.width = w;

@@ -62,9 +62,10 @@ class Device {
         return { layer: l, last: part("last"), under: part("under"), over: part("over"), less: part("less") };
       }),
     }));
-    const members = columns.get(`${prefix}.tiles`);
+    const tile = (name) => columns.get(`${prefix}.tile.${name}`);
+    const [level, start, length, n, members] = ["level", "start", "length", "n", "member"].map(tile);
     let at = 0;
-    this.tileList = meta.tiles.map((t) => ({ ...t, members: members.subarray(at, (at += t.n)) }));
+    this.tileList = Array.from(level, (l, i) => ({ level: l, start: start[i], end: start[i] + length[i], members: members.subarray(at, (at += n[i])) }));
   }
   /** Bytes of each of its layers at a time, as far as the finest level tells. */
   at(time) {
