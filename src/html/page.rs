@@ -15,7 +15,7 @@ use super::layers::{LAYERS, Layer};
 use super::run::{Curve, Run};
 use super::stacks::{Frame, Stack, Stacks};
 use crate::report::History;
-use crate::report::text::clean;
+use crate::report::text::{clean, clip};
 
 const FRAME: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -105,6 +105,9 @@ struct MomentMeta<'a> {
     untold: u64,
 }
 
+/// Characters of a mark's or region's text.
+const LONGEST: usize = 200;
+
 /// Texts by number, only those that are used.
 #[derive(Default)]
 struct Texts {
@@ -114,7 +117,7 @@ struct Texts {
 
 impl Texts {
     fn place(&mut self, text: &str) -> u64 {
-        let text = clean(text);
+        let text = clip(&clean(text), LONGEST);
         if let Some(at) = self.known.get(&text) {
             return *at as u64;
         }

@@ -15,7 +15,7 @@ use super::pyramid::{Bucket, Pyramid};
 use super::tiles::{Tile, Tiles};
 use crate::report::History;
 use crate::report::order::Order;
-use crate::report::text::{bytes, clean};
+use crate::report::text::{bytes, clean, clip};
 
 /// How much of a history the page may hold.
 #[derive(Clone, Copy, Debug)]
@@ -232,7 +232,7 @@ impl<'a> Play<'a> {
         } else if e.kind == EventKind::Mark && self.marked < self.limits.moments / 2 {
             self.marked += 1;
             let text = self.texts.get(&(e.extra[0] as u32)).cloned().unwrap_or_default();
-            self.moment(clean(&text));
+            self.moment(clip(&clean(&text), 120));
         }
     }
 

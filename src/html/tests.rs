@@ -281,6 +281,34 @@ fn the_page_is_one_file_that_needs_nothing_else() {
 }
 
 #[test]
+fn several_histories_from_their_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut histories = Vec::new();
+    for rank in 0..2 {
+        let mut script = training(3 + rank);
+        if let Some(Line::Header(h)) = script.lines.first_mut() {
+            h.rank.insert("RANK".into(), rank.to_string());
+        }
+        let mut text = Vec::new();
+        script.lines.iter().for_each(|l| vramscope_core::trace::write::line(&mut text, l));
+        let path = folder.path().join(format!("rank{rank}.jsonl"));
+        std::fs::write(&path, text).unwrap();
+        histories.push(History::read(&path).unwrap());
+    }
+    let mut out = Vec::new();
+    assert_eq!(super::write(&mut out, &histories, &[]).unwrap(), Vec::<String>::new());
+    let (meta, _) = data(&String::from_utf8(out).unwrap());
+    let runs = meta["runs"].as_array().unwrap();
+    assert_eq!(runs.iter().map(|r| r["rank"].as_str().unwrap()).collect::<Vec<_>>(), ["0", "1"]);
+    assert_eq!(runs[1]["file"], "rank1.jsonl");
+    assert!(runs.iter().all(|r| r["whole"] == true && !r["frames"].as_array().unwrap().is_empty()));
+    // What only a spool holds yet is said to be missing.
+    histories[0].events += 5;
+    let remarks = super::write(&mut Vec::new(), &histories, &[]).unwrap();
+    assert!(remarks[0].contains("lacks the last 5 events"), "{remarks:?}");
+}
+
+#[test]
 fn the_size_of_a_page_has_a_bound() {
     let size = |steps| page_of(&training(steps), &Limits { tiles: [20, 10, 3, 0], ..FEW }).len();
     let (short, long) = (size(900), size(3_600));

@@ -236,7 +236,7 @@ class Allocator {
     g.strokeStyle = theme.ink;
     g.globalAlpha = 0.55;
     let from = null, last = null;
-    const close = () => from && g.strokeRect(from.x, from.y, last.x + last.w - from.x, from.h);
+    const close = () => from && last.x + last.w - from.x > 3 && g.strokeRect(from.x, from.y, last.x + last.w - from.x, from.h);
     for (const p of this.pieces) {
       if (from && (p.segment !== from.segment || p.y !== from.y)) close(), (from = null);
       from = from || p;
