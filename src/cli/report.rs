@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
     /// Write a page for the browser instead: one file, which needs no network; takes several histories (ranks)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["json", "flamegraph"])]
     pub html: Option<PathBuf>,
     /// Entries of each list
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = |t: &str| number(t, "--top"))]
@@ -89,11 +89,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.flamegraph.is_some() && at.len() > 1 {
         anyhow::bail!("--flamegraph draws one moment: give --at once");
     }
+    if args.traces.len() > 1 && args.html.is_none() {
+        anyhow::bail!("give one history at a time, or several with --html FILE");
+    }
     let histories = args.traces.iter().map(|trace| whole(trace, &at)).collect::<Result<Vec<History>>>()?;
     if let Some(file) = &args.html {
         return html(file, &histories, &args.symbols);
     }
-    let [history] = &histories[..] else { anyhow::bail!("give one history at a time, or several with --html FILE") };
+    let [history] = &histories[..] else { anyhow::bail!("give a history") };
     let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
     page.frames = args.frames.max(1);
     page.all_frames = args.all_frames;

@@ -20,14 +20,18 @@ pub mod tiles;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use vramscope_core::trace::read::Reader;
 
-use crate::report::{History, text::plural};
-use crate::symbols::Names;
+use crate::report::answers::{Answers, Asked};
+use crate::report::text::{Paint, plural};
+use crate::report::{History, Page};
 use page::Part;
 use run::Limits;
 use stacks::Stacks;
+
+/// Entries of the answers' lists.
+const TOP: usize = 20;
 
 /// Writes one page about some histories. `symbols`: folders with the programs and libraries that ran. Gives what a person
 /// should know about it.
@@ -41,8 +45,11 @@ pub fn write(out: &mut impl Write, histories: &[History], symbols: &[PathBuf]) -
             let lacks = plural(history.events - run.events, "event");
             remarks.push(format!("{}: the page lacks the last {lacks}, which are not in the file yet; `vramscope recover` writes them into it", history.path.display()));
         }
-        let stacks = Stacks::of(history, &mut Names::new(symbols), run.holders.all());
-        parts.push(Part { history, run, stacks, answers: serde_json::Value::Null });
+        // Names are looked up once for both.
+        let mut page = Page::new(Paint::default(), symbols, TOP);
+        let answers = Answers::of(&mut page, history, &Asked::default()).map_err(Error::msg)?;
+        let stacks = Stacks::of(history, &mut page.names, run.holders.all());
+        parts.push(Part { history, run, stacks, answers: serde_json::to_value(&answers)? });
     }
     page::write(out, &parts)?;
     Ok(remarks)
