@@ -3,6 +3,9 @@
 /** Allocations drawn at once. */
 const DRAWN = 1500;
 
+/** Rectangles drawn at once. */
+const RUNS = 16000;
+
 class Allocations {
   constructor(app) {
     this.app = app;
@@ -64,7 +67,7 @@ class Allocations {
     return { list, cut: true };
   }
   /** Where each allocation lies: runs of [allocation, from x, to x, bytes below]. */
-  layout(run, list, from, to) {
+  layout(run, list, from, to, fine = 0.7) {
     const { pane } = this, { life } = run;
     const n = list.length, size = list.map((i) => life.bytes[i]);
     const events = [];
@@ -98,13 +101,15 @@ class Allocations {
       for (let j = at; j < stack.length; j++) {
         const over = stack[j];
         // What moves within a pixel is drawn once.
-        if (x - since[over] >= 0.7) put(over, x);
+        if (x - since[over] >= fine) put(over, x);
         below[over] -= size[k];
       }
       sum -= size[k];
     }
     const end = pane.x(to);
     for (const k of stack) put(k, end);
+    // Where everything moves all the time, steps as wide as a few pixels do.
+    if (runs.length > RUNS && fine < 12) return this.layout(run, list, from, to, fine * 4);
     return { runs, most };
   }
   paint(g, width, height) {
@@ -134,6 +139,8 @@ class Allocations {
     for (const [i, a, b, under] of layout.runs) {
       if (b < GUTTER || a > width) continue;
       const h = life.bytes[i] * scale, top = y(under) - h;
+      // Too low to be seen: the band is there.
+      if (h < 0.05) continue;
       const paint = groupColour(run, groups[i]);
       if (paint !== now) g.fillStyle = now = paint;
       // A line of the background between one and the next, where there is room.
