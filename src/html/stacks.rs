@@ -103,11 +103,19 @@ fn line_of(lines: &[Shown]) -> Option<usize> {
         .or_else(|| (!lines.is_empty()).then_some(0))
 }
 
-/// PyTorch's way from an operation to its allocator.
+/// The way from what asks for memory to the driver: PyTorch's allocator, CUDA's runtime (the static one has names of its own).
 fn inner(function: &str) -> bool {
-    ["c10::", "at::detail::", "at::empty", "at::native::empty", "at::_ops::empty"]
-        .iter()
-        .any(|f| function.starts_with(f))
+    const INNER: [&str; 8] = [
+        "c10::",
+        "at::detail::",
+        "at::empty",
+        "at::native::empty",
+        "at::_ops::empty",
+        "libcudart",
+        "cudaMalloc",
+        "cudaHostAlloc",
+    ];
+    INNER.iter().any(|f| function.starts_with(f))
 }
 
 fn library_of(lines: &[Shown]) -> String {

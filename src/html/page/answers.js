@@ -130,7 +130,7 @@ function churn(given) {
   const c = given.churn, out = [];
   if (!c || !(c.allocations || (given.sizes || []).length)) return out;
   const share = (s, text) => tile(percent(s.count, c.allocations), `${text}: ${count(s.count)}, ${bytes(s.bytes)}`);
-  const calls = (k, text) => (k.count ? tile(time(k.took), `${text}: ${plural(k.count, "timed call")}, ${time(k.took / k.count)} each`) : null);
+  const calls = (k, text) => (k.count && k.took ? tile(time(k.took), `${text}: ${plural(k.count, "timed call")}, ${time(k.took / k.count)} each`) : null);
   out.push(el("div.tiles", {}, [tile(count(c.allocations), "allocations"), c.freed_at_once.count ? share(c.freed_at_once, "freed before anything else was allocated") : null, c.freed_within_step ? share(c.freed_within_step, "freed within a step") : null, calls(c.driver_allocs, "in the driver for allocations"), calls(c.driver_frees, "in the driver's frees, which wait for the GPU"), calls(c.host_waits, "waited for by the host in frees kept"), calls(c.device_barriers, "in barriers")].filter(Boolean)));
   const histograms = [];
   if (c.lifetimes.length) histograms.push(bars("How long they live", c.lifetimes.map((l) => [l.up_to ? `up to ${time(l.up_to)}` : "longer", l.count, `, ${bytes(l.bytes)}`]), count));
