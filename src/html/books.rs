@@ -8,7 +8,8 @@ use vramscope_core::counters::{NAMES, PER_EVENT};
 use vramscope_core::event::{Event, EventKind, Memory, Source};
 use vramscope_core::spread::Spread;
 
-use super::layers::{Layer, Sums};
+use super::account::Account;
+use super::layers::Sums;
 
 /// The number under which host memory is listed beside the devices.
 pub const HOST: u32 = u32::MAX;
@@ -129,48 +130,6 @@ impl Change {
         if !self.devices.contains(&device) {
             self.devices.push(device);
         }
-    }
-}
-
-/// Sums of a device.
-#[derive(Clone, Copy, Debug, Default)]
-struct Account {
-    tensors: u64,
-    torch: u64,
-    pool: u64,
-    segments: u64,
-    outside: u64,
-    rounding: u64,
-    waiting: u64,
-    rest: u64,
-    host: u64,
-}
-
-impl Account {
-    fn sums(&self) -> Sums {
-        let mut sums = Sums::default();
-        let inactive = self.segments.saturating_sub(self.pool);
-        let waiting = self.waiting.min(inactive);
-        for (layer, bytes) in [
-            (Layer::Tensors, self.tensors),
-            (Layer::Pool, self.pool),
-            (Layer::Outside, self.outside),
-            (Layer::TensorsInactive, self.torch.saturating_sub(self.tensors)),
-            (Layer::PoolInactive, inactive - waiting),
-            (Layer::Waiting, waiting),
-            (Layer::Rounding, self.rounding),
-            (Layer::Rest, self.rest),
-            (Layer::Host, self.host),
-        ] {
-            sums[layer as usize] = bytes;
-        }
-        sums
-    }
-
-    /// What is taken from the device, with rounding.
-    fn ours(&self) -> u64 {
-        let parts = [self.torch.max(self.tensors), self.segments.max(self.pool), self.outside, self.rounding];
-        parts.iter().fold(0, |all, n| all.saturating_add(*n))
     }
 }
 

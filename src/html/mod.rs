@@ -4,6 +4,7 @@
 //! their zooms ([`pyramid`]), the allocations worth drawing ([`tiles`]), and moments that are kept whole ([`moments`]).
 //! [`page`] puts that as compressed columns ([`columns`]) into the files of `page/`. Nothing here prints.
 
+pub mod account;
 pub mod books;
 pub mod columns;
 pub mod holders;
