@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
+use super::new_file::NewFile;
 use super::run_dir::RunDir;
 use super::spool::SpoolFile;
 use super::{recover, say};
@@ -18,8 +19,11 @@ use crate::report::{self, History, Page, text::Paint};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The history: a .jsonl or .jsonl.zst file
-    #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
+    /// Write a page for the browser instead: one file, which needs no network; takes several histories (ranks)
+    #[arg(long, value_name = "FILE.html", conflicts_with_all = ["json", "flamegraph"])]
+    pub html: Option<PathBuf>,
     /// Entries of each list
     #[arg(long, default_value_t = 10, value_name = "N", value_parser = |t: &str| number(t, "--top"))]
     pub top: usize,
@@ -80,28 +84,32 @@ impl Color {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    readable(&args.trace, &args.symbols)?;
+    args.traces.iter().try_for_each(|trace| readable(trace, &args.symbols))?;
     let at: Vec<Wanted> = args.at.iter().map(|text| Wanted::parse(text)).collect();
     if args.flamegraph.is_some() && at.len() > 1 {
         anyhow::bail!("--flamegraph draws one moment: give --at once");
     }
-    let history = read_at(&args.trace, &at)?;
-    if let Some(damage) = &history.damage {
-        say::line(&format!("{damage}; all else was read"));
+    if args.traces.len() > 1 && args.html.is_none() {
+        anyhow::bail!("give one history at a time, or several with --html FILE");
     }
+    let histories = args.traces.iter().map(|trace| whole(trace, &at)).collect::<Result<Vec<History>>>()?;
+    if let Some(file) = &args.html {
+        return html(file, &histories, &args.symbols);
+    }
+    let [history] = &histories[..] else { anyhow::bail!("give a history") };
     let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
     page.frames = args.frames.max(1);
     page.all_frames = args.all_frames;
     if let Some(file) = &args.flamegraph {
-        return draw(&mut page, &history, at.first().unwrap_or(&Wanted::Peak), file);
+        return draw(&mut page, history, at.first().unwrap_or(&Wanted::Peak), file);
     }
     let asked = Asked { at, by: args.by };
-    let answers = Answers::of(&mut page, &history, &asked).map_err(anyhow::Error::msg)?;
+    let answers = Answers::of(&mut page, history, &asked).map_err(anyhow::Error::msg)?;
     if args.json {
         say::print(&(serde_json::to_string(&answers)? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    report::write(&mut page, &history, &answers);
+    report::write(&mut page, history, &answers);
     say::print(&page.out)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -136,6 +144,29 @@ fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path) -> Res
     let title = format!("{}: {} active {when}", history.program(), report::text::bytes(bytes));
     let svg = report::flame::svg(&title, &stacks).map_err(anyhow::Error::msg)?;
     std::fs::write(file, svg).with_context(|| file.display().to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A history, and what had to be left out of it said.
+fn whole(trace: &Path, at: &[Wanted]) -> Result<History> {
+    let history = read_at(trace, at)?;
+    if let Some(damage) = &history.damage {
+        say::line(&format!("{damage}; all else was read"));
+    }
+    Ok(history)
+}
+
+/// Writes the page. A file of that name is replaced when the page is whole, and not before.
+fn html(file: &Path, histories: &[History], symbols: &[PathBuf]) -> Result<ExitCode> {
+    let mut text = Vec::new();
+    crate::html::write(&mut text, histories, symbols)?.iter().for_each(|remark| say::line(remark));
+    let write = || -> std::io::Result<()> {
+        let mut new = NewFile::create(file, false)?;
+        new.lines(&text)?;
+        new.finish()
+    };
+    write().with_context(|| file.display().to_string())?;
+    say::line(&format!("{}: {}", file.display(), report::text::bytes(text.len() as u64)));
     Ok(ExitCode::SUCCESS)
 }
 
