@@ -11,6 +11,7 @@ pub mod ctl;
 pub mod doctor;
 pub mod elf;
 pub mod ending;
+pub mod export;
 pub mod harvest;
 pub mod new_file;
 pub mod preload;
@@ -44,6 +45,8 @@ pub enum Command {
     Run(run::Args),
     /// Explain a history: peak, holders, leaks, pool, sizes, errors
     Report(report::Args),
+    /// Write a history in the format of another tool
+    Export(export::Args),
     /// Finish the histories of programs that were killed
     Recover(recover::Args),
     /// Copy a history with its functions' names in it, to read it on another machine
@@ -59,6 +62,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
         Command::Ctl(args) => ctl::run(&args),

@@ -1,0 +1,117 @@
+//! `vramscope export`: a history in the format of another tool.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use super::say;
+use crate::export::moment::Moment;
+use crate::export::select::layer;
+use crate::export::{Kind, Selection, Source, Target};
+use crate::report::tally::Layer;
+use crate::report::text::{clean, time};
+
+/// Writes a history in the format of another tool.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The history: a .jsonl or .jsonl.zst file
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// The format
+    #[arg(short, long, value_name = "FORMAT")]
+    pub format: Kind,
+    /// The new file, or folder (default: stdout)
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// Leave out what was before: 12.5s, 300ms, 2min after the start, peak, or the text of a mark
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    pub from: Option<Moment>,
+    /// Leave out what came later
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    pub to: Option<Moment>,
+    /// Only what is live at this moment
+    #[arg(long, value_name = "TIME", value_parser = Moment::parse, conflicts_with_all = ["from", "to"])]
+    pub at: Option<Moment>,
+    /// Only memory of this layer: pool, device, async, vmm, managed, array, pinned, registered, imported, tensor
+    #[arg(long, value_name = "LAYER", value_parser = layer)]
+    pub layer: Option<Layer>,
+    /// Only this device
+    #[arg(long, value_name = "N")]
+    pub device: Option<u32>,
+    /// Every frame, also Python's interpreter, CUDA's runtime and vramscope itself
+    #[arg(long)]
+    pub all_frames: bool,
+    /// Folder with the programs and libraries that ran, or their debug files; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub symbols: Vec<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    for folder in &args.symbols {
+        if !folder.is_dir() {
+            bail!("{}: --symbols wants a folder", folder.display());
+        }
+    }
+    if args.trace.is_dir() {
+        bail!("{} is a folder: give a history file", args.trace.display());
+    }
+    // It is read more than once, and what is no file may never end.
+    if std::fs::metadata(&args.trace).is_ok_and(|there| !there.is_file()) {
+        bail!("{}: can't be read twice, as it is no regular file: write it to one first", args.trace.display());
+    }
+    let format = args.format.format();
+    let target = match &args.output {
+        Some(path) if path != Path::new("-") => Target::Path(path.clone()),
+        _ if format.folder() => bail!("this format is a folder of files: give it with -o"),
+        _ if format.binary() && std::io::stdout().is_terminal() => {
+            bail!("this format is no text for a terminal: give a file with -o")
+        }
+        _ => Target::Stdout,
+    };
+    target.check(&args.trace, format.folder())?;
+    let mut source = Source::open(&args.trace, &args.symbols)?;
+    source.selection = selection(args, &source)?;
+    source.all_frames = args.all_frames;
+    warn(&source);
+    for note in format.write(&mut source, &target)?.into_iter().chain(source.notes()) {
+        say::line(&clean(&note));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is asked for.
+fn selection(args: &Args, source: &Source) -> Result<Selection> {
+    let (device, layer) = (args.device, args.layer);
+    if let Some(n) = device.filter(|n| !source.history.devices.contains_key(n)) {
+        let have: Vec<String> = source.history.devices.keys().map(ToString::to_string).collect();
+        let have = if have.is_empty() { "none".to_string() } else { have.join(", ") };
+        bail!("{}: has no device {n}; it has {have}", source.path.display());
+    }
+    if let Some(at) = &args.at {
+        return Ok(Selection { device, layer, ..Selection::at(at.of(source)?) });
+    }
+    let from = args.from.as_ref().map_or(Ok(0), |m| m.of(source))?;
+    let to = args.to.as_ref().map_or(Ok(u64::MAX), |m| m.of(source))?;
+    if from > to {
+        bail!("--from ({}) is after --to ({})", time(from), time(to));
+    }
+    if from > source.end {
+        bail!("{}: --from is after the last event, {}", source.path.display(), time(source.end));
+    }
+    Ok(Selection { from, to, device, layer, moment: false })
+}
+
+/// What a person should know of the history itself.
+fn warn(source: &Source) {
+    let (h, path) = (&source.history, source.path.display());
+    if let Some(damage) = &h.damage {
+        say::line(&format!("{damage}; all else was read"));
+    }
+    let spool = &h.header.spool;
+    if h.footer.is_none() && !spool.is_empty() && Path::new(spool).exists() {
+        say::line(&format!("{path} was never finished: vramscope recover {path} first, to have its last events"));
+    }
+}

@@ -1,0 +1,51 @@
+//! A history in the formats of other tools, one file a format.
+//!
+//! The seam: a [`Format`] is given a [`Source`] and a [`Target`]. [`Source::play`] streams what is asked for (a window of
+//! time, a device, a layer) as [`Step`]s, so that no format pairs frees with allocations, sorts threads or knows what a
+//! window is. [`Source::frames`] names a stack. To add a format: a file here, a line in [`Kind`] and in [`Kind::format`].
+
+use anyhow::Result;
+
+pub mod moment;
+pub mod play;
+pub mod rmm;
+pub mod select;
+pub mod source;
+pub mod target;
+
+pub use play::{Allocation, Segment, Step, What};
+pub use select::Selection;
+pub use source::{Frame, Source};
+pub use target::Target;
+
+/// The formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// RMM's log, for its replay benchmark
+    Rmm,
+}
+
+impl Kind {
+    /// What writes it.
+    pub fn format(self) -> Box<dyn Format> {
+        match self {
+            Kind::Rmm => Box::new(rmm::Rmm),
+        }
+    }
+}
+
+/// Writes a history in one format.
+pub trait Format {
+    /// Whether a terminal cannot show it.
+    fn binary(&self) -> bool {
+        false
+    }
+
+    /// Whether it is a folder of files: it then makes [`Target::path`] itself, which is never stdout.
+    fn folder(&self) -> bool {
+        false
+    }
+
+    /// Writes it. What it gives back is said on stderr, a line each: what was left out, and what to do about it.
+    fn write(&self, source: &mut Source, target: &Target) -> Result<Vec<String>>;
+}
