@@ -12,6 +12,7 @@ pub mod rmm;
 pub mod select;
 pub mod source;
 pub mod target;
+pub mod torch;
 
 pub use play::{Allocation, Segment, Step, What};
 pub use select::Selection;
@@ -21,6 +22,10 @@ pub use target::Target;
 /// The formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
+    /// PyTorch's memory snapshot as JSON, for pytorch.org/memory_viz
+    TorchJson,
+    /// PyTorch's memory snapshot as a pickle, for pytorch.org/memory_viz and torch.cuda._memory_viz
+    TorchPickle,
     /// RMM's log, for its replay benchmark
     Rmm,
 }
@@ -29,6 +34,8 @@ impl Kind {
     /// What writes it.
     pub fn format(self) -> Box<dyn Format> {
         match self {
+            Kind::TorchJson => Box::new(torch::Torch::Json),
+            Kind::TorchPickle => Box::new(torch::Torch::Pickle),
             Kind::Rmm => Box::new(rmm::Rmm),
         }
     }

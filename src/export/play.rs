@@ -76,7 +76,7 @@ pub enum What<'a> {
     Map(Option<&'a Allocation>, &'a Event),
     /// All else, of any device: samples, marks, regions, failures, trims, counters, `unmap`, `export`, `exit`, contexts.
     Other(&'a Event),
-    /// A request that failed, explained. Not in order: at its line in the file.
+    /// A request that failed, explained.
     Oom(&'a Oom),
 }
 
@@ -173,7 +173,8 @@ impl<'s> Player<'s> {
     /// An explained failure.
     pub fn oom(&mut self, oom: &Oom, each: &mut Each) -> Result<()> {
         let s = self.selection;
-        if oom.time <= s.from && s.from > 0 || oom.time > s.to || s.device.is_some_and(|d| d != oom.device) {
+        if self.over || oom.time <= s.from && s.from > 0 || oom.time > s.to || s.device.is_some_and(|d| d != oom.device)
+        {
             return Ok(());
         }
         if !self.begun {

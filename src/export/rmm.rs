@@ -31,7 +31,10 @@ impl Format for Rmm {
             };
             let tid = source.threads.get(&step.thread).map_or(step.thread, |t| t.tid);
             let time = time_of_day(source.wall(step.time));
-            writeln!(out, "{tid},{time},{action},{:#x},{},{stream:#x}", event.address, event.bytes)?;
+            // As the C++ library prints them: no pointer is `(nil)`, the default stream 0 without a prefix.
+            let pointer = if event.address == 0 { "(nil)".to_string() } else { format!("{:#x}", event.address) };
+            let stream = if stream == 0 { "0".to_string() } else { format!("{stream:#x}") };
+            writeln!(out, "{tid},{time},{action},{pointer},{},{stream}", event.bytes)?;
             Ok(())
         })?;
         out.finish()?;

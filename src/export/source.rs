@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use vramscope_core::event::EventKind;
+use vramscope_core::event::{Event, EventKind};
 use vramscope_core::trace::read::Reader;
-use vramscope_core::trace::{Line, Thread};
+use vramscope_core::trace::{Line, Oom, Thread};
 
 use super::play::{Each, Player};
 use super::select::Selection;
@@ -106,32 +106,42 @@ impl Source {
 
     /// Plays the selected part in the order of time. An error of `each` ends it.
     pub fn play(&self, each: &mut Each) -> Result<()> {
-        let mut player = Player::new(&self.selection);
-        let mut order = Order::new();
+        self.play_part(&self.selection, each)
+    }
+
+    /// The same, of another part.
+    pub fn play_part(&self, selection: &Selection, each: &mut Each) -> Result<()> {
+        let mut player = Player::new(selection);
+        // Their lines stand where they were written, which is before events that are held back for their order.
+        let mut ooms: Vec<&Oom> = self.history.ooms.iter().collect();
+        ooms.sort_by_key(|o| std::cmp::Reverse(o.time));
         let mut failed = None;
-        for line in open(&self.path)? {
-            let mut play = |thread: u32, e: &_| {
-                if failed.is_none() {
-                    failed = player.play(thread, e, each).err();
-                }
-            };
-            match line {
-                Line::Live(thread, e) => player.was_live(thread, &e),
-                Line::Event(thread, e) => order.push(thread, e, &mut play),
-                Line::Oom(oom) => player.oom(&oom, each)?,
-                _ => {}
+        let mut play = |player: &mut Player, thread: u32, e: &Event| {
+            while failed.is_none() && !player.over && ooms.last().is_some_and(|o| o.time < e.time) {
+                failed = ooms.pop().and_then(|oom| player.oom(oom, each).err());
             }
-            if failed.is_some() || player.over {
-                break;
-            }
-        }
-        order.finish(&mut |thread, e| {
             if failed.is_none() {
                 failed = player.play(thread, e, each).err();
             }
-        });
+            player.over |= failed.is_some();
+        };
+        let mut order = Order::new();
+        for line in open(&self.path)? {
+            match line {
+                Line::Live(thread, e) => player.was_live(thread, &e),
+                Line::Event(thread, e) => order.push(thread, e, &mut |thread, e| play(&mut player, thread, e)),
+                _ => {}
+            }
+            if player.over {
+                break;
+            }
+        }
+        order.finish(&mut |thread, e| play(&mut player, thread, e));
         if let Some(e) = failed {
             return Err(e);
+        }
+        for oom in ooms.into_iter().rev() {
+            player.oom(oom, each)?;
         }
         player.finish(each)
     }
