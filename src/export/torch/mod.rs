@@ -482,3 +482,6 @@ fn close(space: &mut Space, address: u64, id: u64, stack: u32, out: &mut space::
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

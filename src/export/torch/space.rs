@@ -100,7 +100,8 @@ impl Space {
     pub fn close(&mut self, address: u64, stack: u32, out: &mut Out) -> anyhow::Result<()> {
         let Some(piece) = self.segments.get(&address).copied() else { return Ok(()) };
         for at in overlapping(&self.blocks, address, address + piece.bytes) {
-            self.replaced += 1;
+            // The one block of memory that is nobody's pool ends with it.
+            self.replaced += u64::from(self.blocks.get(&at).is_some_and(|b| b.id != piece.id));
             self.give_back(at, stack, out)?;
         }
         self.segments.remove(&address);
