@@ -294,3 +294,70 @@ impl<'s> Player<'s> {
         tell(true, What::Other(e))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::{MIB, Script};
+    use vramscope_core::event::FreeHow;
+    use vramscope_core::trace::Line;
+
+    /// The steps of a script, a word each.
+    fn steps(s: &Script, selection: Selection) -> String {
+        let mut player = Player::new(&selection);
+        let mut seen = Vec::new();
+        let mut each = |step: &Step| {
+            let past = if step.before { "was-" } else { "" };
+            match &step.what {
+                What::Alloc(a) => seen.push(format!("{past}alloc{}", a.event.id)),
+                What::Free(a, _) => seen.push(format!("{past}free{}", a.event.id)),
+                What::SegmentAlloc(s) => seen.push(format!("{past}segment{}", s.event.id)),
+                What::SegmentFree(s, _) => seen.push(format!("{past}gone{}", s.event.id)),
+                _ => {}
+            }
+            Ok(())
+        };
+        for line in &s.lines {
+            if let Line::Event(thread, e) = line {
+                player.play(*thread, e, &mut each).unwrap();
+            }
+        }
+        player.finish(&mut each).unwrap();
+        seen.join(" ")
+    }
+
+    #[test]
+    fn frees_come_with_their_allocations() {
+        let mut s = Script::new();
+        let a = s.direct(Memory::Device, MIB, 0, 1);
+        s.free(a, FreeHow::Driver);
+        s.event(Event { kind: EventKind::FreeFailed, id: a, ..Event::default() });
+        s.free(77, FreeHow::Driver);
+        let (pooled, _) = s.miss(MIB, MIB, 0);
+        s.event(Event { kind: EventKind::Export, id: pooled, ..Event::default() });
+        s.event(Event { kind: EventKind::ContextEnd, context: 1, ..Event::default() });
+        let all = "alloc1 free1 alloc1 segment2 alloc3 free3 gone2 alloc3 free3 free1";
+        assert_eq!(steps(&s, Selection::default()), all);
+    }
+
+    #[test]
+    fn a_window_is_told_what_is_live() {
+        let mut s = Script::new();
+        let a = s.direct(Memory::Device, MIB, 0, 1);
+        let b = s.direct(Memory::Pinned, MIB, 0, 1);
+        s.miss(MIB, MIB, 0);
+        let middle = s.time;
+        s.free(a, FreeHow::Driver);
+        s.free(b, FreeHow::Driver);
+        let from = Selection { from: middle, ..Selection::default() };
+        assert_eq!(steps(&s, from), "was-segment3 was-alloc1 was-alloc2 was-alloc4 free1 free2");
+        assert_eq!(
+            steps(&s, Selection { to: s.time - 1, ..from }),
+            "was-segment3 was-alloc1 was-alloc2 was-alloc4 free1"
+        );
+        assert_eq!(steps(&s, Selection { layer: Some(Layer::Pinned), ..from }), "was-alloc2 free2");
+        assert_eq!(steps(&s, Selection { device: Some(1), ..from }), "");
+        assert_eq!(steps(&s, Selection::at(s.time)), "was-segment3 was-alloc4");
+        assert_eq!(steps(&s, Selection::at(s.time + 5)), "was-segment3 was-alloc4");
+    }
+}

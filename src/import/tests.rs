@@ -136,6 +136,22 @@ fn a_whole_trace() {
 }
 
 #[test]
+fn a_snapshot_of_an_h200() {
+    // Of torch 2.15 with context and stacks "all", two steps of a small network; vramscope recorded the same run.
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch_snapshot.pickle.zst");
+    let bytes = zstd::decode_all(File::open(path).unwrap()).unwrap();
+    let (history, done) = imported(&bytes).unwrap();
+    assert_eq!((done.events, done.live, done.notes.len()), (1149, 0, 0), "{done:?}");
+    // What vramscope's own report says of PyTorch at that peak.
+    let peak = &history.state.peak.totals;
+    assert_eq!((peak.layer(Layer::Direct).count, peak.layer(Layer::Direct).bytes), (16, 171_966_464));
+    assert_eq!((peak.layer(Layer::Tensor).count, peak.layer(Layer::Tensor).bytes), (45, 135_316_480));
+    assert_eq!(history.devices.len(), 1);
+    assert!(history.python.values().any(|p| p.function == "_call_impl" && p.file.ends_with("nn/modules/module.py")));
+    assert_eq!(history.stacks.len(), 39);
+}
+
+#[test]
 fn what_the_ring_has_lost_was_live_before() {
     let snapshot = json!({
         "segments": [segment(GIB, 2 * MIB, &[(512, "active_allocated"), (2 * MIB - 512, "inactive")])],
@@ -418,5 +434,5 @@ proptest! {
 
 /// Few, for every run of the tests; PROPTEST_CASES says another number.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(64)
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(32)
 }
