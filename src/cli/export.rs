@@ -115,3 +115,59 @@ fn warn(source: &Source) {
         say::line(&format!("{path} was never finished: vramscope recover {path} first, to have its last events"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use crate::cli::Command;
+    use crate::export::testing::file;
+    use crate::report::testing::sample;
+    use clap::Parser;
+
+    fn export(trace: &Path, more: &[&str]) -> Result<ExitCode> {
+        let trace = trace.display().to_string();
+        let words = ["vramscope", "export", &trace].into_iter().chain(more.iter().copied());
+        let Command::Export(args) = Cli::try_parse_from(words)?.command else { panic!("export expected") };
+        run(&args)
+    }
+
+    #[test]
+    fn a_file_of_what_was_asked_for() {
+        let (folder, path) = file(&sample());
+        let out = folder.path().join("out");
+        let name = out.display().to_string();
+        for more in [&["--at", "peak"][..], &["--from", "10ms", "--to", "end"], &["--device", "0", "--layer", "pinned"]]
+        {
+            let mut words = vec!["-f", "rmm", "-o", &name];
+            words.extend(more);
+            export(&path, &words).unwrap();
+            assert!(std::fs::read_to_string(&out).unwrap().starts_with("Thread,Time,"));
+        }
+        assert_eq!(std::fs::read_to_string(&out).unwrap().lines().count(), 3);
+    }
+
+    #[test]
+    fn wrong_wishes_are_said() {
+        let (folder, path) = file(&sample());
+        let there = path.display().to_string();
+        for (more, what) in [
+            (&["-f", "rmm", "--device", "3"][..], "has no device 3; it has 0"),
+            (&["-f", "rmm", "--from", "2s", "--to", "1s"], "--from (2.00 s) is after --to (1.00 s)"),
+            (&["-f", "rmm", "--from", "1h"], "--from is after the last event"),
+            (&["-f", "rmm", "--at", "epoch 3"], "'epoch 3' is no time (12.5s, 300ms, 2min), nor a mark"),
+            (&["-f", "rmm", "--layer", "tensors"], "no layer; allowed: pool, device"),
+            (&["-f", "rmm", "--at", "1s", "--to", "2s"], "cannot be used with"),
+            (&["-f", "rmm", "-o", &there], "is the history itself"),
+            (&["-f", "rmm", "--symbols", "/none"], "--symbols wants a folder"),
+            (&["-f", "excel"], "torch-pickle"),
+        ] {
+            let e = format!("{:#}", export(&path, more).unwrap_err());
+            assert!(e.contains(what), "{more:?}: {e}");
+        }
+        let e = export(folder.path(), &["-f", "rmm"]).unwrap_err();
+        assert!(e.to_string().contains("is a folder"), "{e}");
+        let e = export(&folder.path().join("none"), &["-f", "rmm"]).unwrap_err();
+        assert!(e.to_string().contains("cannot be read"), "{e}");
+    }
+}

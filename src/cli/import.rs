@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use super::new_file::NewFile;
 use super::say;
+use crate::import::Kind;
 use crate::import::lines::Lines;
-use crate::import::{Kind, torch};
 use crate::report::text::{clean, plural};
 
 /// Makes a history of what another tool wrote.
@@ -54,7 +54,9 @@ fn import(kind: Kind, path: &Path, output: &Path) -> Result<String> {
     let place = || format!("{}: cannot be written (-o says where else)", output.display());
     let mut lines = Lines::new(NewFile::create(output, compressed).with_context(place)?);
     let done = kind.import(path, &mut lines)?;
-    torch::check(&done).with_context(|| path.display().to_string())?;
+    if done.events == 0 && done.live == 0 {
+        bail!("{}: nothing is in it: no memory was held, and nothing was recorded", path.display());
+    }
     // Without a trace it is what was live at one moment, and no more.
     lines.finish(if done.events == 0 { "snapshot" } else { "stopped" }).with_context(place)?;
     for note in &done.notes {
@@ -67,4 +69,34 @@ fn import(kind: Kind, path: &Path, output: &Path) -> Result<String> {
         plural(done.live, "allocation"),
         output.display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_becomes_a_history_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("log.dev0.csv");
+        std::fs::write(&file, "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:01.000000,allocate,0x10,512,0\n")
+            .unwrap();
+        let args =
+            |output: Option<&Path>| Args { file: file.clone(), output: output.map(Path::to_path_buf), format: None };
+        run(&args(None)).unwrap();
+        let history = crate::report::History::read(&folder.path().join("log.dev0.jsonl.zst")).unwrap();
+        assert_eq!(history.state.now.active(), 512);
+        let e = run(&args(Some(&file))).unwrap_err();
+        assert!(e.to_string().contains("is the file itself"), "{e}");
+        let e = run(&args(Some(folder.path()))).unwrap_err();
+        assert!(e.to_string().contains("is no file"), "{e}");
+        let e = run(&Args { format: Some(Kind::Torch), ..args(None) }).unwrap_err();
+        assert!(format!("{e:#}").contains("log.dev0.csv: byte 0: "), "{e:#}");
+        // Where nothing came of it, nothing is left.
+        std::fs::write(&file, "Thread,Time,Action,Pointer,Size,Stream\n").unwrap();
+        let out = folder.path().join("new.jsonl");
+        let e = run(&args(Some(&out))).unwrap_err();
+        assert!(format!("{e:#}").contains("nothing is in it"), "{e:#}");
+        assert!(!out.exists() && std::fs::read_dir(folder.path()).unwrap().count() == 2);
+    }
 }

@@ -6,12 +6,15 @@
 
 use anyhow::Result;
 
+pub mod heaptrack;
 pub mod moment;
 pub mod play;
 pub mod rmm;
 pub mod select;
 pub mod source;
 pub mod target;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod torch;
 
 pub use play::{Allocation, Segment, Step, What};
@@ -26,6 +29,8 @@ pub enum Kind {
     TorchJson,
     /// PyTorch's memory snapshot as a pickle, for pytorch.org/memory_viz and torch.cuda._memory_viz
     TorchPickle,
+    /// heaptrack's data, for heaptrack_gui and heaptrack_print
+    Heaptrack,
     /// RMM's log, for its replay benchmark
     Rmm,
 }
@@ -36,6 +41,7 @@ impl Kind {
         match self {
             Kind::TorchJson => Box::new(torch::Torch::Json),
             Kind::TorchPickle => Box::new(torch::Torch::Pickle),
+            Kind::Heaptrack => Box::new(heaptrack::Heaptrack),
             Kind::Rmm => Box::new(rmm::Rmm),
         }
     }

@@ -6,10 +6,11 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, FreeHow, Memory, Source as Served};
-use vramscope_core::trace::{Frame, Line, write};
+use vramscope_core::trace::{Frame, Line};
 
 use super::*;
 use crate::cli::new_file::NewFile;
+use crate::export::testing::file;
 use crate::export::torch::Torch;
 use crate::export::torch::encode::{Encoder, Pickle};
 use crate::export::{Format, Selection, Source, Target};
@@ -231,12 +232,9 @@ fn script() -> Script {
     s
 }
 
-fn exported(s: &Script, format: impl Format, selection: Selection, name: &str) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let (path, out) = (folder.path().join("t.jsonl"), folder.path().join(name));
-    let mut text = Vec::new();
-    s.lines.iter().for_each(|line| write::line(&mut text, line));
-    std::fs::write(&path, text).unwrap();
+fn exported(s: &Script, format: impl Format, selection: Selection) -> (tempfile::TempDir, PathBuf) {
+    let (folder, path) = file(s);
+    let out = folder.path().join("file");
     let mut source = Source::open(&path, &[]).unwrap();
     source.selection = selection;
     format.write(&mut source, &Target::Path(out.clone())).unwrap();
@@ -248,7 +246,7 @@ fn a_history_comes_back_from_a_pickle_with_the_same_bytes() {
     let s = script();
     let before = s.history();
     for selection in [Selection::default(), Selection { layer: Some(Layer::Tensor), ..Selection::default() }] {
-        let (_folder, out) = exported(&s, Torch::Pickle, selection, "file");
+        let (_folder, out) = exported(&s, Torch::Pickle, selection);
         let (after, done) = imported_file(&out).unwrap();
         assert!(done.notes.is_empty(), "{done:?}");
         let all = before.state.now.layer(Layer::Tensor).bytes;
@@ -265,7 +263,7 @@ fn a_history_comes_back_from_a_pickle_with_the_same_bytes() {
     }
     // Only the end of it: what was live then is live before.
     let selection = Selection { from: s.time / 2, ..Selection::default() };
-    let (_folder, out) = exported(&s, Torch::Pickle, selection, "file");
+    let (_folder, out) = exported(&s, Torch::Pickle, selection);
     let (after, done) = imported_file(&out).unwrap();
     assert!(done.live > 0 && done.notes.len() == 1, "{done:?}");
     assert_eq!(after.state.now.active(), before.state.now.active());
@@ -274,7 +272,7 @@ fn a_history_comes_back_from_a_pickle_with_the_same_bytes() {
 #[test]
 fn a_history_comes_back_from_rmms_log() {
     let s = script();
-    let (_folder, out) = exported(&s, crate::export::rmm::Rmm, Selection::default(), "file");
+    let (_folder, out) = exported(&s, crate::export::rmm::Rmm, Selection::default());
     let (after, done) = imported_file(&out).unwrap();
     assert!(done.notes.is_empty() && done.live == 0, "{done:?}");
     // The log has what was asked for, not how it was rounded.
@@ -391,12 +389,12 @@ fn mutated(seed: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn seed_pickle() -> Vec<u8> {
-    let (_folder, out) = exported(&script(), Torch::Pickle, Selection::default(), "file");
+    let (_folder, out) = exported(&script(), Torch::Pickle, Selection::default());
     std::fs::read(out).unwrap()
 }
 
 fn seed_log() -> Vec<u8> {
-    let (_folder, out) = exported(&script(), crate::export::rmm::Rmm, Selection::default(), "file");
+    let (_folder, out) = exported(&script(), crate::export::rmm::Rmm, Selection::default());
     std::fs::read(out).unwrap()
 }
 

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory, Source};
 use vramscope_core::trace::{Holder, Oom};
@@ -552,12 +552,4 @@ impl<'s> Annotations<'s> {
         }
         Ok(())
     }
-}
-
-/// Refuses a snapshot without anything in it.
-pub fn check(done: &Done) -> Result<()> {
-    if done.events == 0 && done.live == 0 {
-        bail!("nothing is in it: PyTorch held no memory, and recorded nothing");
-    }
-    Ok(())
 }

@@ -5,31 +5,18 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, FreeHow, Memory, Source as Served};
-use vramscope_core::trace::{Line, Oom, write};
+use vramscope_core::trace::{Line, Oom};
 
 use super::*;
+use crate::export::testing::{exported, file};
 use crate::report::testing::{MIB, Script, sample};
 
 const GIB: u64 = 1 << 30;
 
-/// The history of a script as a file.
-fn file(script: &Script) -> (tempfile::TempDir, std::path::PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("t.jsonl");
-    let mut text = Vec::new();
-    script.lines.iter().for_each(|line| write::line(&mut text, line));
-    std::fs::write(&path, text).unwrap();
-    (folder, path)
-}
-
 /// The snapshot as JSON, and what was said.
 fn snapshot(script: &Script, change: impl Fn(&mut Source)) -> (Value, Vec<String>) {
-    let (folder, path) = file(script);
-    let mut source = Source::open(&path, &[]).unwrap();
-    change(&mut source);
-    let out = folder.path().join("out");
-    let notes = Torch::Json.write(&mut source, &Target::Path(out.clone())).unwrap();
-    let json: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    let (text, notes) = exported(script, &Torch::Json, change);
+    let json: Value = serde_json::from_str(&text).unwrap();
     backwards(&json);
     (json, notes)
 }
