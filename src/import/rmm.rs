@@ -274,8 +274,8 @@ fn time(text: &str) -> Option<u64> {
         3 | 4 => {
             let (h, m, s) = (number(0)?, number(1)?, number(2)?);
             let us = if parts.len() == 4 { number(3)? } else { 0 };
-            (h < 24 && m < 60 && s < 61 && us < 1_000_000)
-                .then_some(((h * 60 + m) * 60 + s) * 1_000_000_000 + us * 1000)
+            let valid = h < 24 && m < 60 && s < 61 && us < 1_000_000;
+            valid.then(|| ((h * 60 + m) * 60 + s) * 1_000_000_000 + us * 1000)
         }
         _ => None,
     }

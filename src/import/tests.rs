@@ -303,6 +303,7 @@ fn rmms_log() {
         ("1,00:00:01.0,alloc,0x10,5,0\n", "line 2: 'alloc' is no action"),
         ("1,00:00:01.0,allocate,xyz,5,0\n", "line 2: 'xyz' is no pointer"),
         ("1,00:00:01.0,allocate,0x10,many,0\n", "line 2: 'many' is no size"),
+        ("1,99999999999:00:01.0,allocate,0x10,5,0\n", "'99999999999:00:01.0' is no time"),
         ("1,noon,allocate,0x10,5,0\n", "line 2: 'noon' is no time"),
         ("1,00:00:01.0,allocate,0xffffffffffffffff,5,0\n", "is no range of a device"),
         ("1\n", "line 2: '' is no action"),

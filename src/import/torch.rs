@@ -472,13 +472,13 @@ impl Track {
             self.thread(),
             Event { kind, memory, time, bytes: e.size, code: 2, context, stack, ..Event::default() },
         )?;
-        let active: u64 = self.blocks.values().map(|b| b.bytes).sum();
+        let active = self.blocks.values().map(|b| b.bytes).fold(0, u64::saturating_add);
         let mapped = self.pieces.iter().map(|(from, end, _)| end - from);
-        let reserved: u64 = self.segments.values().map(|s| s.bytes).chain(mapped).sum();
+        let reserved = self.segments.values().map(|s| s.bytes).chain(mapped).fold(0, u64::saturating_add);
         let mut by_stack: HashMap<u32, (u64, u64)> = HashMap::new();
         for b in self.blocks.values() {
             let (bytes, n) = by_stack.entry(b.stack).or_default();
-            *bytes += b.bytes;
+            *bytes = bytes.saturating_add(b.bytes);
             *n += 1;
         }
         let mut holders: Vec<Holder> = by_stack

@@ -314,7 +314,7 @@ impl Snapshot<'_> {
             to.key("active_size");
             to.number(active);
             to.key("requested_size");
-            to.number(blocks().map(|(_, b)| b.requested).sum());
+            to.number(blocks().map(|(_, b)| b.requested).fold(0, u64::saturating_add));
             to.key("stream");
             to.number(first.stream);
             to.key("segment_type");
