@@ -10,12 +10,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+mod annotations;
 pub mod lines;
 pub mod pickle;
 pub mod pieces;
 pub mod rmm;
 pub mod snapshot;
 pub mod torch;
+mod track;
 pub mod tree;
 
 use lines::Lines;
