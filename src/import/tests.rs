@@ -13,6 +13,7 @@ use crate::cli::new_file::NewFile;
 use crate::export::testing::file;
 use crate::export::torch::Torch;
 use crate::export::torch::encode::{Encoder, Pickle};
+use crate::export::torch::tests::backwards;
 use crate::export::{Format, Selection, Source, Target};
 use crate::report::History;
 use crate::report::tally::Layer;
@@ -404,8 +405,14 @@ proptest! {
 
     #[test]
     fn a_trace_without_rules_is_imported_and_its_export_plays(snapshot in entries()) {
-        let (history, _) = imported(&pickled(&snapshot)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (file, out) = (folder.path().join("file"), folder.path().join("out"));
+        std::fs::write(&file, pickled(&snapshot)).unwrap();
+        let (history, _) = imported_file(&file).unwrap();
         prop_assert!(history.state.now.active() <= history.state.peak.totals.active());
+        let mut source = Source::open(&file.with_extension("jsonl"), &[]).unwrap();
+        Torch::Json.write(&mut source, &Target::Path(out.clone())).unwrap();
+        backwards(&serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap());
     }
 
     #[test]

@@ -400,4 +400,4 @@ impl Snapshot<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -120,14 +120,15 @@ impl Space {
         Ok(())
     }
 
-    /// Whether this range lies in segments that follow one another.
+    /// Whether this range lies in a segment, or in pieces of expandable ones that follow one another.
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
         let Some(end) = address.checked_add(bytes) else { return false };
         let mut at = address;
         loop {
             let Some((start, s)) = self.segments.range(..=at).next_back() else { return false };
             let stop = start + s.bytes;
-            if stop <= at || stop < end && !s.expandable {
+            let alone = *start <= address && stop >= end;
+            if stop <= at || !s.expandable && !alone {
                 return false;
             }
             if stop >= end {

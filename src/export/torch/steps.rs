@@ -65,7 +65,7 @@ fn alloc(
     if a.block() == 0 || e.address == 0 {
         return Ok(e.address == 0);
     }
-    let block = Piece { requested: e.bytes, ..segment(e.id, a.block(), e, false) };
+    let block = Piece { requested: e.bytes.min(a.block()), ..segment(e.id, a.block(), e, false) };
     match a.layer {
         Layer::Pool if holds && space.holds(e.address, a.block()) => {}
         Layer::Pool | Layer::Tensor => {

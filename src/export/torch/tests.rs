@@ -30,7 +30,7 @@ fn list<'v>(v: &'v Value, key: &str) -> &'v Vec<Value> {
 }
 
 /// Plays each device's trace backwards from the last state; what the viewer breaks at is a failure.
-fn backwards(snapshot: &Value) {
+pub fn backwards(snapshot: &Value) {
     for (device, trace) in list(snapshot, "device_traces").iter().enumerate() {
         let of = |s: &&Value| number(s, "device") == device as u64;
         let mut segments = BTreeMap::new();
