@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use super::say;
 use crate::export::moment::Moment;
 use crate::export::select::layer;
+use crate::export::source::Options;
 use crate::export::{Kind, Selection, Source, Target};
 use crate::report::tally::Layer;
 use crate::report::text::{clean, time};
@@ -16,9 +17,9 @@ use crate::report::text::{clean, time};
 /// Writes a history in the format of another tool.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The history: a .jsonl or .jsonl.zst file
-    #[arg(value_name = "TRACE")]
-    pub trace: PathBuf,
+    /// The history: a .jsonl or .jsonl.zst file; for perfetto, chrome, parquet and csv several, such as the ranks of a job
+    #[arg(value_name = "TRACE", required = true)]
+    pub traces: Vec<PathBuf>,
     /// The format
     #[arg(short, long, value_name = "FORMAT")]
     pub format: Kind,
@@ -43,6 +44,15 @@ pub struct Args {
     /// Every frame, also Python's interpreter, CUDA's runtime and vramscope itself
     #[arg(long)]
     pub all_frames: bool,
+    /// folded, flamegraph, pprof: count all that was allocated, not what was live at the peak
+    #[arg(long, conflicts_with = "at")]
+    pub allocated: bool,
+    /// perfetto, chrome: at most N allocations as slices, those with most bytes x time (default 100000)
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// parquet, csv: name of the run (default: the job's id, else the program and when it started)
+    #[arg(long, value_name = "NAME")]
+    pub run: Option<String>,
     /// Folder with the programs and libraries that ran, or their debug files; may be given several times
     #[arg(long, value_name = "DIR")]
     pub symbols: Vec<PathBuf>,
@@ -55,12 +65,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             bail!("{}: --symbols wants a folder", folder.display());
         }
     }
-    if args.trace.is_dir() {
-        bail!("{} is a folder: give a history file", args.trace.display());
-    }
-    // It is read more than once, and what is no file may never end.
-    if std::fs::metadata(&args.trace).is_ok_and(|there| !there.is_file()) {
-        bail!("{}: can't be read twice, as it is no regular file: write it to one first", args.trace.display());
+    for trace in &args.traces {
+        if trace.is_dir() {
+            bail!("{} is a folder: give a history file", trace.display());
+        }
+        // It is read more than once, and what is no file may never end.
+        if std::fs::metadata(trace).is_ok_and(|there| !there.is_file()) {
+            bail!("{}: can't be read twice, as it is no regular file: write it to one first", trace.display());
+        }
     }
     let format = args.format.format();
     let target = match &args.output {
@@ -71,12 +83,29 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
         _ => Target::Stdout,
     };
-    target.check(&args.trace, format.folder())?;
-    let mut source = Source::open(&args.trace, &args.symbols)?;
-    source.selection = selection(args, &source)?;
-    source.all_frames = args.all_frames;
-    warn(&source);
-    for note in format.write(&mut source, &target)?.into_iter().chain(source.notes()) {
+    let given = [("allocated", args.allocated), ("limit", args.limit.is_some()), ("run", args.run.is_some())];
+    if let Some((flag, _)) = given.iter().find(|(flag, given)| *given && !format.flags().contains(flag)) {
+        bail!("--{flag} says nothing to this format (vramscope export --help says to which it does)");
+    }
+    if args.traces.len() > 1 && !format.several() {
+        bail!("this format holds one history: give one TRACE (perfetto, chrome, parquet and csv take several)");
+    }
+    let mut sources = Vec::new();
+    for trace in &args.traces {
+        target.check(trace, format.folder())?;
+        let mut source = Source::open(trace, &args.symbols)?;
+        source.selection = selection(args, &source)?;
+        source.all_frames = args.all_frames;
+        source.options = Options { allocated: args.allocated, limit: args.limit, run: args.run.clone() };
+        warn(&source);
+        sources.push(source);
+    }
+    let mut notes = match &mut sources[..] {
+        [one] => format.write(one, &target)?,
+        several => format.write_all(several, &target)?,
+    };
+    notes.extend(sources.iter_mut().flat_map(Source::notes));
+    for note in notes {
         say::line(&clean(&note));
     }
     Ok(ExitCode::SUCCESS)
@@ -161,6 +190,12 @@ mod tests {
             (&["-f", "rmm", "-o", &there], "is the history itself"),
             (&["-f", "rmm", "--symbols", "/none"], "--symbols wants a folder"),
             (&["-f", "excel"], "torch-pickle"),
+            (&["-f", "folded", &there], "this format holds one history"),
+            (&["-f", "parquet"], "this format is a folder of files: give it with -o"),
+            (&["-f", "csv", "-o", "-"], "this format is a folder of files: give it with -o"),
+            (&["-f", "folded", "--limit", "3"], "--limit says nothing to this format"),
+            (&["-f", "perfetto", "--allocated"], "--allocated says nothing to this format"),
+            (&["-f", "rmm", "--run", "x"], "--run says nothing to this format"),
         ] {
             let e = format!("{:#}", export(&path, more).unwrap_err());
             assert!(e.contains(what), "{more:?}: {e}");

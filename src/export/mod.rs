@@ -6,16 +6,27 @@
 
 use anyhow::Result;
 
+pub mod flamegraph;
+pub mod folded;
 pub mod heaptrack;
+pub mod labels;
+pub mod lives;
 pub mod moment;
+pub mod owners;
 pub mod play;
+pub mod pprof;
+pub mod regions;
 pub mod rmm;
 pub mod select;
 pub mod source;
+pub mod tables;
 pub mod target;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod timeline;
 pub mod torch;
+#[cfg(test)]
+pub(crate) mod training;
 
 pub use play::{Allocation, Segment, Step, What};
 pub use select::Selection;
@@ -33,6 +44,20 @@ pub enum Kind {
     Heaptrack,
     /// RMM's log, for its replay benchmark
     Rmm,
+    /// Perfetto: counters, allocations as slices, regions
+    Perfetto,
+    /// The same as Chrome's trace events (JSON)
+    Chrome,
+    /// A line a stack, for flame graph tools and speedscope
+    Folded,
+    /// A flame graph (SVG)
+    Flamegraph,
+    /// A profile for pprof
+    Pprof,
+    /// Tables in Parquet, for DuckDB, Polars, Spark
+    Parquet,
+    /// The same tables as CSV
+    Csv,
 }
 
 impl Kind {
@@ -43,6 +68,13 @@ impl Kind {
             Kind::TorchPickle => Box::new(torch::Torch::Pickle),
             Kind::Heaptrack => Box::new(heaptrack::Heaptrack),
             Kind::Rmm => Box::new(rmm::Rmm),
+            Kind::Perfetto => Box::new(timeline::Perfetto),
+            Kind::Chrome => Box::new(timeline::Chrome),
+            Kind::Folded => Box::new(folded::Folded),
+            Kind::Flamegraph => Box::new(flamegraph::Flamegraph),
+            Kind::Pprof => Box::new(pprof::Pprof),
+            Kind::Parquet => Box::new(tables::Tables(tables::File::Parquet)),
+            Kind::Csv => Box::new(tables::Tables(tables::File::Csv)),
         }
     }
 }
@@ -61,4 +93,22 @@ pub trait Format {
 
     /// Writes it. What it gives back is said on stderr, a line each: what was left out, and what to do about it.
     fn write(&self, source: &mut Source, target: &Target) -> Result<Vec<String>>;
+
+    /// The flags of its own that it looks at: `allocated`, `limit`, `run`.
+    fn flags(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether it takes several histories at once, for [`Format::write_all`].
+    fn several(&self) -> bool {
+        false
+    }
+
+    /// Writes several histories as one.
+    fn write_all(&self, sources: &mut [Source], target: &Target) -> Result<Vec<String>> {
+        sources.iter_mut().try_fold(Vec::new(), |mut notes, source| {
+            notes.extend(self.write(source, target)?);
+            Ok(notes)
+        })
+    }
 }

@@ -28,6 +28,25 @@ pub struct Frame {
     pub python: bool,
     /// File name of the module of a native frame.
     pub module: String,
+    /// Its number, 0: none.
+    pub number: u32,
+    /// The return address in it.
+    pub offset: u64,
+    /// Inlined into the next frame.
+    pub inlined: bool,
+    /// Found by guessing.
+    pub guessed: bool,
+}
+
+/// What only some formats look at.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Count what was allocated, not what was live at a moment.
+    pub allocated: bool,
+    /// At most so many slices; `None`: as many as the format finds good.
+    pub limit: Option<usize>,
+    /// Name of the run.
+    pub run: Option<String>,
 }
 
 /// See the module.
@@ -45,12 +64,16 @@ pub struct Source {
     pub texts: HashMap<u32, String>,
     /// The marks: when, and what they say.
     pub marks: Vec<(u64, String)>,
+    /// The device of each context.
+    pub contexts: HashMap<u16, u32>,
     /// Time of the first event, and of the last.
     pub start: u64,
     /// See `start`.
     pub end: u64,
     /// All frames of a stack, also those that say nothing to most.
     pub all_frames: bool,
+    /// What only some formats look at.
+    pub options: Options,
     names: Names,
 }
 
@@ -58,7 +81,7 @@ impl Source {
     /// Reads the definitions of a history; `symbols`: folders in which names are looked for.
     pub fn open(path: &Path, symbols: &[PathBuf]) -> Result<Source> {
         let mut reader = open(path)?;
-        let (mut threads, mut texts) = (BTreeMap::new(), HashMap::new());
+        let (mut threads, mut texts, mut contexts) = (BTreeMap::new(), HashMap::new(), HashMap::new());
         let (mut marks, mut start, mut end, mut events, mut exited) = (Vec::new(), u64::MAX, 0, 0, false);
         let definitions = std::iter::from_fn(|| {
             loop {
@@ -67,11 +90,19 @@ impl Source {
                         (start, end) = (start.min(e.time), end.max(e.time));
                         events += 1;
                         exited |= e.kind == EventKind::Exit;
+                        if e.kind == EventKind::Context {
+                            contexts.insert(e.context, e.extra[0] as u32);
+                        }
                         if e.kind == EventKind::Mark {
                             marks.push((e.time, e.extra[0] as u32));
                         }
                     }
-                    Line::Live(_, e) => start = start.min(e.time),
+                    Line::Live(_, e) => {
+                        start = start.min(e.time);
+                        if e.kind == EventKind::Context {
+                            contexts.insert(e.context, e.extra[0] as u32);
+                        }
+                    }
                     Line::Thread(t) => drop(threads.insert(t.thread, t)),
                     Line::Text(t) => drop(texts.insert(t.text, t.value)),
                     line => return Some(line),
@@ -92,9 +123,11 @@ impl Source {
             threads,
             texts,
             marks,
+            contexts,
             start: start.min(end),
             end,
             all_frames: false,
+            options: Options::default(),
             names,
         })
     }
@@ -159,6 +192,20 @@ impl Source {
 
     /// The frames of a stack that a person sees, innermost first; of one that is not resolved, without names.
     pub fn frames(&self, stack: u32) -> Vec<Frame> {
+        self.kept(stack, self.all_frames)
+    }
+
+    /// The lines that a report shows of a stack, innermost first.
+    pub fn lines(&self, stack: u32) -> Vec<frames::Shown> {
+        frames::shown(&self.history, &self.names, stack).lines(self.all_frames)
+    }
+
+    /// All frames of a stack.
+    pub fn every_frame(&self, stack: u32) -> Vec<Frame> {
+        self.kept(stack, true)
+    }
+
+    fn kept(&self, stack: u32, all: bool) -> Vec<Frame> {
         let shown = frames::shown(&self.history, &self.names, stack);
         let frame = |e: &frames::Entry| Frame {
             function: match e.function.is_empty() {
@@ -169,8 +216,12 @@ impl Source {
             line: e.line,
             python: e.is_python(),
             module: e.module.clone(),
+            number: e.number,
+            offset: e.offset,
+            inlined: e.inlined,
+            guessed: e.guessed,
         };
-        shown.kept(self.all_frames).into_iter().map(frame).collect()
+        shown.kept(all).into_iter().map(frame).collect()
     }
 
     /// What a person should know of names that are missing, once.
