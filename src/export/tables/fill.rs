@@ -45,8 +45,9 @@ pub fn write(source: &mut Source, file: File, folder: &Path, run: &str) -> Resul
     out.finish()
 }
 
-struct Filler<'s> {
-    source: &'s Source,
+/// Makes rows.
+pub(super) struct Filler<'s> {
+    pub(super) source: &'s Source,
     process: String,
     sheets: BTreeMap<&'static str, Box<dyn Sheet>>,
     rows: u64,
@@ -80,7 +81,7 @@ impl<'s> Filler<'s> {
     }
 
     /// Adds a row; its first cell is the process.
-    fn row(&mut self, table: &'static str, cells: &[Cell]) -> Result<()> {
+    pub(super) fn row(&mut self, table: &'static str, cells: &[Cell]) -> Result<()> {
         let Some(sheet) = self.sheets.get_mut(table) else { return Ok(()) };
         let mut row = Vec::with_capacity(cells.len() + 1);
         row.push(Cell::Text(&self.process));
@@ -89,69 +90,9 @@ impl<'s> Filler<'s> {
         sheet.row(&row)
     }
 
-    fn wall(&self, ns: u64) -> Cell<'static> {
+    /// A time of day.
+    pub(super) fn wall(&self, ns: u64) -> Cell<'static> {
         Cell::int(self.source.wall(ns))
-    }
-
-    fn definitions(&mut self) -> Result<()> {
-        let source = self.source;
-        let h = &source.history;
-        let (header, footer) = (&h.header, h.footer.as_ref());
-        let [arguments, rank, settings] =
-            [json!(header.arguments), json!(header.rank), json!(header.settings)].map(|j| j.to_string());
-        self.row(
-            "processes",
-            &[
-                text(&header.host),
-                Cell::int(header.pid.into()),
-                Cell::int(header.parent.into()),
-                text(&header.program),
-                text(&arguments),
-                text(&header.directory),
-                self.wall(0),
-                self.wall(source.end),
-                Cell::int(h.events),
-                footer.map_or(Cell::None, |f| Cell::int(f.lost)),
-                footer.map_or(Cell::None, |f| text(&f.end)),
-                footer.and_then(|f| f.status).map_or(Cell::None, |s| Cell::Int(s.into())),
-                text(&header.vramscope),
-                Cell::some(header.driver.into()),
-                Cell::some(header.granularity),
-                text(&rank),
-                text(&settings),
-            ],
-        )?;
-        for d in h.devices.values() {
-            self.row("devices", &[Cell::int(d.device.into()), text(&d.name), text(&d.uuid), Cell::int(d.bytes)])?;
-        }
-        let mut stacks: Vec<u32> = h.stacks.keys().copied().collect();
-        stacks.sort_unstable();
-        stacks.into_iter().try_for_each(|stack| self.stack(stack))
-    }
-
-    fn stack(&mut self, stack: u32) -> Result<()> {
-        let source = self.source;
-        let mut shown = source.frames(stack).into_iter().peekable();
-        for (i, f) in source.every_frame(stack).iter().enumerate() {
-            let is_shown = shown.next_if_eq(f).is_some();
-            self.row(
-                "stacks",
-                &[
-                    Cell::int(stack.into()),
-                    Cell::int(i as u64),
-                    text(&f.function),
-                    text(&f.file),
-                    Cell::some(f.line.into()),
-                    text(&f.module),
-                    if f.python { Cell::None } else { Cell::int(f.offset) },
-                    Cell::Bool(f.python),
-                    Cell::Bool(f.inlined),
-                    Cell::Bool(f.guessed),
-                    Cell::Bool(is_shown),
-                ],
-            )?;
-        }
-        Ok(())
     }
 
     /// Where a stack is, in one line.

@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use super::{Format, Source, Target};
 
 pub mod csv;
+mod definitions;
 pub mod fill;
 pub mod parquet;
 pub mod partition;
