@@ -23,6 +23,8 @@ pub mod tables;
 pub mod target;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 pub mod timeline;
 pub mod torch;
 #[cfg(test)]

@@ -72,7 +72,7 @@ impl Counters {
 
     /// Takes a step; `zero`: when the history's time 0 is.
     pub fn step(&mut self, step: &Step<'_>, zero: u64, line: &mut dyn Timeline) -> Result<()> {
-        let time = zero + step.time;
+        let time = zero.saturating_add(step.time);
         let device = match step.what {
             What::Alloc(a) => self.change(a, true),
             What::Free(a, _) => self.change(a, false),
@@ -90,7 +90,7 @@ impl Counters {
             }
             What::Oom(oom) => {
                 if let Some(others) = oom.others {
-                    self.set(oom.device, COUNTED.len(), zero + oom.time, others, line)?;
+                    self.set(oom.device, COUNTED.len(), zero.saturating_add(oom.time), others, line)?;
                 }
                 return Ok(());
             }
@@ -104,7 +104,7 @@ impl Counters {
         let used = total.saturating_sub(free);
         let t = self.devices.get(&device).map_or(Totals::default(), |d| d.totals);
         self.set(device, 0, time, used, line)?;
-        self.set(device, 8, time, used.saturating_sub(t.reserved() + t.rounding), line)
+        self.set(device, 8, time, used.saturating_sub(t.reserved().saturating_add(t.rounding)), line)
     }
 
     fn change(&mut self, a: &Allocation, come: bool) -> u32 {
@@ -186,7 +186,7 @@ fn name(device: u32, what: usize) -> String {
 
 /// What the driver charges above this size. Small ones share a page.
 fn over(bytes: u64, grain: u64) -> u64 {
-    if bytes > 1 << 20 { bytes.next_multiple_of(grain) - bytes } else { 0 }
+    if bytes > 1 << 20 { bytes.checked_next_multiple_of(grain).map_or(0, |pages| pages - bytes) } else { 0 }
 }
 
 impl Series {

@@ -34,13 +34,12 @@ pub fn tell(sources: &mut [Source], line: &mut dyn Timeline) -> Result<Vec<Strin
     let mut pids = HashSet::new();
     let mut notes = Vec::new();
     for (i, source) in sources.iter_mut().enumerate() {
-        let mut pid = source.history.header.pid;
-        // Of several machines two may have the same.
-        if !pids.insert(pid) {
-            pid = pid.wrapping_add((i as u32 + 1) * 10_000_000) & 0x7fff_ffff;
-            pids.insert(pid);
+        let mut pid = source.history.header.pid & 0x7fff_ffff;
+        // Of several machines two may have the same. No kernel's numbers go so far.
+        while !pids.insert(pid) {
+            pid = pid.wrapping_add(10_000_000) & 0x7fff_ffff;
         }
-        let zero = source.wall(0) - start;
+        let zero = source.wall(0).saturating_sub(start);
         notes.extend(Teller::new(i as u64, pid, zero, source).tell(source, line)?);
     }
     Ok(notes)
@@ -149,7 +148,7 @@ impl Teller {
         if let Some((context, free, total)) = counters::is_sample(step) {
             let device = source.contexts.get(&context).copied().unwrap_or(0);
             if source.selection.device.is_none_or(|d| d == device) {
-                self.counters.sample(device, self.zero + step.time, free, total, line)?;
+                self.counters.sample(device, self.at(step.time), free, total, line)?;
             }
         }
         if let Some(turn) = self.regions.step(step) {
@@ -165,8 +164,13 @@ impl Teller {
         })
     }
 
+    /// A time of this history as one of the timeline.
+    fn at(&self, time: u64) -> u64 {
+        self.zero.saturating_add(time)
+    }
+
     fn other(&mut self, source: &Source, thread: u32, e: &Event, line: &mut dyn Timeline) -> Result<()> {
-        let time = self.zero + e.time;
+        let time = self.at(e.time);
         match e.kind {
             EventKind::Mark => {
                 let text = source.texts.get(&(e.extra[0] as u32)).map_or("?", String::as_str);
@@ -195,9 +199,9 @@ impl Teller {
         match turn {
             Turn::Begin(r) => {
                 let name = source.texts.get(&r.text).map_or("?", String::as_str);
-                line.begin(track, self.zero + r.begin, name, &[("id", Value::Number(r.id))])
+                line.begin(track, self.at(r.begin), name, &[("id", Value::Number(r.id))])
             }
-            Turn::End(_, time) => line.end(track, self.zero + time),
+            Turn::End(_, time) => line.end(track, self.at(time)),
         }
     }
 
@@ -253,7 +257,7 @@ impl Teller {
                 ("address", Value::Address(e.address)),
                 ("stack", Value::List(&stack)),
             ];
-            line.moment(track, self.zero + e.time, &what, &args)?;
+            line.moment(track, self.at(e.time), &what, &args)?;
         }
         for oom in ooms {
             let stack = labels::lines(source, oom.stack, args::FRAMES);
@@ -274,7 +278,7 @@ impl Teller {
                 ("stack", Value::List(&stack)),
             ];
             let name = format!("out of memory: {} asked for {}", clean(&oom.what), bytes(oom.asked));
-            line.moment(track, self.zero + oom.time, &name, &args)?;
+            line.moment(track, self.at(oom.time), &name, &args)?;
         }
         Ok(())
     }
@@ -328,7 +332,7 @@ impl Teller {
             let mark = (life.around.marks as usize).checked_sub(1).and_then(|i| source.marks.get(i));
             let words = args::of_life(source, life, stack, &region, mark.map_or("", |m| m.1.as_str()));
             let name = format!("{} {place}", bytes(a.block()));
-            line.slice(tracks[lane], self.zero + begin, self.zero + end, &name, &words)?;
+            line.slice(tracks[lane], self.at(begin), self.at(end), &name, &words)?;
         }
         Ok(hidden)
     }
