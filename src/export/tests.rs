@@ -30,7 +30,7 @@ fn event() -> impl Strategy<Value = (u32, Event)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(6))]
 
     #[test]
     fn no_history_breaks_a_format(
