@@ -13,7 +13,9 @@ pub mod doctor;
 pub mod elf;
 pub mod ending;
 pub mod frameworks;
+pub mod export;
 pub mod harvest;
+pub mod import;
 pub mod new_file;
 pub mod preload;
 pub mod probe;
@@ -48,6 +50,10 @@ pub enum Command {
     Report(report::Args),
     /// Assert what a history must hold (peak, leaks, waste), for scripts and CI
     Check(check::Args),
+    /// Write a history in the format of another tool
+    Export(export::Args),
+    /// Make a history of a memory snapshot of PyTorch, or of a log of RMM
+    Import(import::Args),
     /// Finish the histories of programs that were killed
     Recover(recover::Args),
     /// Copy a history with its functions' names in it, to read it on another machine
@@ -64,6 +70,8 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
         Command::Ctl(args) => ctl::run(&args),

@@ -31,6 +31,10 @@ pub struct Entry {
     pub function: String,
     /// `file:line`, or empty.
     pub place: String,
+    /// The source file as it is named where the name was found; empty: unknown.
+    pub file: String,
+    /// The line in it; 0: unknown.
+    pub line: u32,
     /// Return address in the module.
     pub offset: u64,
     /// Found by guessing.
@@ -54,6 +58,8 @@ impl Default for Entry {
             module: empty(),
             function: empty(),
             place: empty(),
+            file: empty(),
+            line: 0,
             offset: 0,
             guessed: false,
             inlined: false,
@@ -89,6 +95,15 @@ impl Frames {
         if all {
             return self.entries.iter().map(one).collect();
         }
+        let told = torch::tell(&self.kept(false));
+        join(&told.iter().collect::<Vec<_>>())
+    }
+
+    /// The frames that a person sees, one by one; `all`: every one.
+    pub fn kept(&self, all: bool) -> Vec<&Entry> {
+        if all {
+            return self.entries.iter().collect();
+        }
         let own = interpreter::own(&self.entries);
         let entries: Vec<&Entry> = self.entries.iter().zip(own).filter(|(_, own)| !own).map(|(e, _)| e).collect();
         let from = entries.iter().position(|e| !plumbing(e)).unwrap_or(entries.len());
@@ -96,9 +111,7 @@ impl Frames {
         let python = entries.iter().rposition(|e| e.is_python()).unwrap_or(0);
         let to = (from.max(python)..entries.len()).find(|i| start(entries[*i])).unwrap_or(entries.len());
         // A stack of nothing but plumbing is still better shown than not.
-        let kept = if from == to { &entries[..] } else { &entries[from..to] };
-        let told = torch::tell(kept);
-        join(&told.iter().collect::<Vec<_>>())
+        if from == to { entries } else { entries[from..to].to_vec() }
     }
 }
 
@@ -121,6 +134,7 @@ fn entries(history: &History, names: &Names, frame: &At) -> Vec<Entry> {
             // The line that said what it is may be lost, and so may the function's name.
             if let Some(p) = history.python.get(number) {
                 e.place = with_line(&python::short(&p.file, directory), p.line);
+                (e.file, e.line) = (p.file.clone(), p.line);
                 (e.whose, e.imports) = (python::whose(&p.file), python::imports(&p.file));
                 if !p.function.is_empty() {
                     e.function = clean(&p.function);
@@ -140,6 +154,8 @@ fn entries(history: &History, names: &Names, frame: &At) -> Vec<Entry> {
     let entry = |n: &Name| Entry {
         function: clean(&n.function),
         place: with_line(&short(&n.file, directory), n.line),
+        file: n.file.clone(),
+        line: n.line,
         inlined: n.inlined,
         standard: standard(&n.file),
         ..plain.clone()
