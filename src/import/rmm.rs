@@ -1,7 +1,7 @@
 //! RMM's log as a history: each line an allocation or a free of device memory.
 //!
-//! The log has times of day and no date, so the history begins at midnight of no day in particular; where the time goes back,
-//! another day began. It is read twice: what is freed without having been allocated was live before.
+//! The log has times of day and no date, so the history begins with its first line, on the first of January 1970; where the
+//! time goes back, another day began. It is read twice: what is freed without having been allocated was live before.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -77,7 +77,9 @@ pub fn is_header(line: &[u8]) -> bool {
 pub fn import(path: &Path, to: &mut Lines) -> Result<Done> {
     // What was freed and never allocated: size and stream, in the order of the frees.
     let (mut live, mut early): (HashMap<u64, ()>, Vec<Row>) = (HashMap::new(), Vec::new());
+    let mut start = None;
     each(path, |row| {
+        start = start.or(Some(row.time));
         match row.action {
             Action::Allocate => drop(live.insert(row.pointer, ())),
             Action::Free if live.remove(&row.pointer).is_none() && row.pointer != 0 => early.push(row),
@@ -90,9 +92,10 @@ pub fn import(path: &Path, to: &mut Lines) -> Result<Done> {
     early.retain(|row| seen.insert(row.pointer));
     drop((live, seen));
     let mut done = Done { live: early.len() as u64, ..Done::default() };
-    to.header(path, None, 0, 0)?;
+    let start = start.unwrap_or(0);
+    to.header(path, None, 0, start)?;
     to.device(0)?;
-    let mut log = Log { to, threads: Numbers::new(), live: HashMap::new(), now: 0, days: 0, last: 0, odd: 0 };
+    let mut log = Log { to, start, threads: Numbers::new(), live: HashMap::new(), now: 0, days: 0, last: 0, odd: 0 };
     for row in early {
         let thread = log.thread(row.thread)?;
         let event = log.alloc(&row);
@@ -112,6 +115,8 @@ pub fn import(path: &Path, to: &mut Lines) -> Result<Done> {
 
 struct Log<'l> {
     to: &'l mut Lines,
+    /// Time of the first line.
+    start: u64,
     threads: Numbers<u64>,
     live: HashMap<u64, (u64, u64)>,
     now: u64,
@@ -152,7 +157,7 @@ impl Log<'_> {
             self.days = (self.days + 1).min(36_500);
         }
         self.last = row.time;
-        self.now = self.now.max(self.days * DAY + row.time);
+        self.now = self.now.max((self.days * DAY + row.time).saturating_sub(self.start));
         let thread = self.thread(row.thread)?;
         let time = self.now;
         match row.action {

@@ -297,7 +297,7 @@ fn rmms_log() {
     );
     assert_eq!((history.state.now.active(), history.state.peak.totals.active()), (0, 1536));
     // Past midnight.
-    assert_eq!(history.end, 86_402_000_000_000);
+    assert_eq!((history.header.start_seconds, history.end), (86_399, 3_000_000_000));
     let e = error(&log.as_bytes()[..100].iter().copied().chain(*b"x\nmore\n").collect::<Vec<_>>());
     assert!(e.starts_with("line 3: '"), "{e}");
     for (line, what) in [
