@@ -5,5 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod diff;
 pub mod report;
 pub mod symbols;

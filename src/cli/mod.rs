@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 
 pub mod child;
 pub mod ctl;
+pub mod diff;
 pub mod doctor;
 pub mod elf;
 pub mod ending;
@@ -44,6 +45,8 @@ pub enum Command {
     Run(run::Args),
     /// Explain a history: peak, holders, leaks, pool, sizes, errors
     Report(report::Args),
+    /// Compare two runs: what grew, what shrank, by call stack
+    Diff(diff::Args),
     /// Finish the histories of programs that were killed
     Recover(recover::Args),
     /// Copy a history with its functions' names in it, to read it on another machine
@@ -59,6 +62,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
         Command::Ctl(args) => ctl::run(&args),
