@@ -125,7 +125,7 @@ impl Holdings {
         if self.live.play(thread, e, &mut self.book) {
             self.book.measure(e);
             let (sums, tensors) = (self.book.now, self.book.tensors);
-            self.reserved.see(sums.reserved(), e.time, &sums);
+            self.reserved.see_reserved(e.time, &sums, tensors);
             self.series.push(e.time, sums.active(tensors));
         } else if matches!(e.kind, EventKind::Free | EventKind::ContextEnd | EventKind::SegmentFree) {
             self.series.push(e.time, self.active());
@@ -237,20 +237,20 @@ impl Book {
     /// Something more is live: is it the most?
     fn measure(&mut self, e: &Event) {
         let now = self.now;
-        let both = [false, true];
+        let (both, tensors) = ([false, true], self.tensors);
         // Before the first tensor both are followed: nobody knows yet whether tensors will come.
-        for tensors in both.into_iter().filter(|with| *with || !self.tensors) {
-            let slot = usize::from(tensors);
-            if self.peaks[slot].see(now.active(tensors), e.time, &now) {
+        for with in both.into_iter().filter(|with| *with || !tensors) {
+            let slot = usize::from(with);
+            if self.peaks[slot].see(now.active(with), e.time, &now) {
                 self.epochs[slot] += 1;
             }
         }
         let device = self.device(e.context);
         let now = device.now;
-        for tensors in both {
-            device.peaks[usize::from(tensors)].see(now.active(tensors), e.time, &now);
+        for with in both {
+            device.peaks[usize::from(with)].see(now.active(with), e.time, &now);
         }
-        device.reserved.see(now.reserved(), e.time, &now);
+        device.reserved.see_reserved(e.time, &now, tensors);
     }
 
     fn count(&mut self, entry: &Entry, how: fn(&mut Tally, u64, u64)) {

@@ -59,4 +59,13 @@ impl Most {
         }
         more
     }
+
+    /// The same of what is reserved. Of moments with as much, the one at which most of it was in use: when a segment
+    /// comes, nothing is in it yet.
+    pub fn see_reserved(&mut self, time: u64, sums: &Sums, tensors: bool) {
+        let order = |bytes, sums: &Sums| (bytes, sums.active(tensors));
+        if order(sums.reserved(), sums) > order(self.bytes, &self.sums) {
+            *self = Most { bytes: sums.reserved(), time, sums: *sums };
+        }
+    }
 }
