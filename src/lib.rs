@@ -6,5 +6,6 @@
 
 pub mod cli;
 pub mod diff;
+pub mod merge;
 pub mod report;
 pub mod symbols;

@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod elf;
 pub mod ending;
 pub mod harvest;
+pub mod merge;
 pub mod new_file;
 pub mod preload;
 pub mod probe;
@@ -47,6 +48,8 @@ pub enum Command {
     Report(report::Args),
     /// Compare two runs: what grew, what shrank, by call stack
     Diff(diff::Args),
+    /// Show the ranks of a distributed job side by side: which one is odd, and why
+    Merge(merge::Args),
     /// Finish the histories of programs that were killed
     Recover(recover::Args),
     /// Copy a history with its functions' names in it, to read it on another machine
@@ -63,6 +66,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
         Command::Ctl(args) => ctl::run(&args),

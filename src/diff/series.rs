@@ -37,9 +37,11 @@ impl Series {
         self.last = value;
     }
 
-    /// The most in the stretch that this time is in; after the end what was last.
-    pub fn at(&self, time: u64) -> u64 {
-        self.most.get((time / self.step) as usize).copied().unwrap_or(self.last)
+    /// The most in the stretches that this span touches; after the end what was last.
+    pub fn within(&self, from: u64, to: u64) -> u64 {
+        let at = |time: u64| ((time / self.step) as usize).min(self.most.len());
+        let touched = self.most[at(from)..(at(to) + 1).min(self.most.len())].iter().copied().max();
+        touched.unwrap_or(self.last)
     }
 }
 
@@ -56,8 +58,8 @@ mod tests {
         }
         assert!(series.most.len() <= MOST && series.most.len() > MOST / 4);
         assert_eq!(series.most.iter().max(), Some(&7_000));
-        assert_eq!(series.at(500_000 * 1_000_000), 7_000);
-        assert_eq!(series.at(u64::MAX), 99);
+        assert_eq!(series.within(500_000 * 1_000_000, 500_000 * 1_000_000), 7_000);
+        assert_eq!(series.within(u64::MAX, u64::MAX), 99);
     }
 
     #[test]
@@ -67,9 +69,7 @@ mod tests {
         series.push(1_000_000, 9);
         series.push(1_050_000, 1);
         series.push(2_000_000, 3);
-        assert_eq!(
-            (series.at(500_000), series.at(1_000_000), series.at(1_500_000), series.at(2_000_000)),
-            (5, 9, 1, 3)
-        );
+        assert_eq!([500_000, 1_000_000, 1_500_000, 2_000_000].map(|t| series.within(t, t)), [5, 9, 1, 3]);
+        assert_eq!((series.within(0, 1_000_000), series.within(1_100_000, 9_000_000)), (9, 3));
     }
 }
