@@ -46,7 +46,8 @@ impl Made {
             h.rank = BTreeMap::from([("RANK".into(), self.rank.into()), ("WORLD_SIZE".into(), self.world.into())]);
             h.host = self.host.into();
             h.start_seconds = self.start;
-            h.pid = 4000 + self.rank.parse::<u32>().unwrap_or(0);
+            // Runs of other times are other processes.
+            h.pid = 3000 + self.start as u32 + self.rank.parse::<u32>().unwrap_or(0);
         }
         s.module(4, "/usr/lib/libnccl.so.2");
         s.lines.push(Line::Text(Text { text: 1, value: "step".into() }));
@@ -159,15 +160,34 @@ fn missing_ranks_and_strangers() {
     assert_eq!(seven.world.missing, [5]);
     assert!(written(&seven).contains("WORLD_SIZE says 8, 7 ranks found: rank 5 is missing"));
     assert_eq!(job_of(&[0, 7]).world.missing, [1, 2, 3, 4, 5, 6]);
-    // A rank that is there twice: the one that held more is the rank.
-    let mut helper = made[1].clone();
-    (helper.work, helper.start) = (1, 1001);
-    let job = job(&[made[0].clone(), helper, made[1].clone()]);
+    // A rank that is there twice: the last run counts.
+    let mut earlier = made[1].clone();
+    (earlier.work, earlier.start) = (900, 10);
+    let job = job(&[made[0].clone(), earlier, made[1].clone()]);
     assert_eq!(job.ranks.len(), 2);
-    assert!(job.ranks[1].peak() > 600 * MIB && job.world.says[0].contains("rank 1 has another history"));
+    assert!(
+        job.ranks[1].peak() < 700 * MIB && job.world.says[0].contains("rank 1 has another history, of an earlier run")
+    );
     let mut other = made[2].clone();
     other.world = "4";
     assert!(job_says(&[made[0].clone(), other]).contains("not one job: WORLD_SIZE is 4 in some and 8"));
+}
+
+#[test]
+fn helpers_and_processes_without_a_rank_are_left_out() {
+    let made = alike(2, "2");
+    let mut scripts: Vec<Script> = made.iter().map(Made::script).collect();
+    // A child of rank 1 started later, and a process that is no rank.
+    let (mut child, mut stranger) = (made[1].script(), made[0].script());
+    if let (Some(Line::Header(c)), Some(Line::Header(s))) = (child.lines.first_mut(), stranger.lines.first_mut()) {
+        (c.parent, c.pid, c.start_seconds) = (4001, 5000, 2000);
+        s.rank.clear();
+    }
+    scripts.extend([child, stranger]);
+    let ranks = scripts.into_iter().map(|s| Rank::of(Run::of_lines(s.lines.into_iter(), &Moment::Peak)));
+    let job = Job::of(ranks.collect());
+    assert_eq!(job.ranks.iter().map(|r| r.run.history.header.pid).collect::<Vec<_>>(), [4000, 4001]);
+    assert!(job.world.says[0].contains("of a child process") && job.world.says[1].contains("1 history without a rank"));
 }
 
 fn job_says(made: &[Made]) -> String {

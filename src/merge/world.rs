@@ -17,32 +17,32 @@ pub struct World {
 }
 
 /// Puts ranks in order and leaves one history a rank. Those left out are said.
-pub fn order(ranks: Vec<Rank>) -> (Vec<Rank>, World) {
+pub fn order(all: Vec<Rank>) -> (Vec<Rank>, World) {
     let mut world = World::default();
-    let mut by: BTreeMap<(u8, u64), Vec<Rank>> = BTreeMap::new();
-    for rank in ranks {
-        let h = &rank.run.history.header;
-        // Those without a rank last, by process.
-        let key = rank.rank.map_or((1, (h.start_seconds << 24) ^ u64::from(h.pid)), |r| (0, r.into()));
-        by.entry(key).or_default().push(rank);
+    let (ranked, mut others): (Vec<Rank>, Vec<Rank>) = all.into_iter().partition(|r| r.rank.is_some());
+    let mut by: BTreeMap<u32, Vec<Rank>> = BTreeMap::new();
+    for rank in ranked {
+        by.entry(rank.rank.unwrap_or_default()).or_default().push(rank);
     }
     let mut ranks = Vec::new();
-    for mut same in by.into_values() {
-        if same.first().is_some_and(|r| r.rank.is_none()) {
-            ranks.append(&mut same);
-            continue;
-        }
-        // Of one rank's processes (its helpers, or a run before) the one that held most is the rank.
-        same.sort_by_key(|r| (std::cmp::Reverse(r.reserved()), r.start));
-        let rest = same.split_off(1);
-        ranks.append(&mut same);
-        for r in &rest {
-            world.says.push(format!(
-                "{} has another history, left out (a helper process, or an earlier run): {}",
-                r.name(),
-                r.run.path().display()
-            ));
-        }
+    for same in by.into_values() {
+        ranks.extend(one_of(same, &mut world.says));
+    }
+    if ranks.is_empty() {
+        others.sort_by_key(|r| (r.start, r.run.history.header.pid));
+        ranks = others;
+    } else if !others.is_empty() {
+        let first = others[0].run.path().display();
+        let n = others.len() as u64;
+        let more = if n > 1 { " and others" } else { "" };
+        let histories = if n == 1 { "1 history" } else { &format!("{n} histories") };
+        world.says.push(format!("{histories} without a rank left out: {first}{more}"));
+    }
+    let programs: BTreeSet<String> = ranks.iter().map(program).collect();
+    if programs.len() > 1 {
+        let list: Vec<String> = programs.iter().take(4).cloned().collect();
+        let more = if programs.len() > 4 { ", ..." } else { "" };
+        world.says.push(format!("not one job, it seems: the histories are of {}{more}", list.join(", ")));
     }
     let known: BTreeSet<u32> = ranks.iter().filter_map(|r| r.rank).collect();
     let sizes: BTreeSet<u32> = ranks.iter().filter_map(|r| r.world).collect();
@@ -71,6 +71,33 @@ pub fn order(ranks: Vec<Rank>) -> (Vec<Rank>, World) {
         ));
     }
     (ranks, world)
+}
+
+/// Of the processes of one rank the one that is the rank: no child of another, of the last run, which held most.
+fn one_of(mut same: Vec<Rank>, says: &mut Vec<String>) -> Option<Rank> {
+    let pids: Vec<u32> = same.iter().map(|r| r.run.history.header.pid).collect();
+    let child = |r: &Rank| pids.contains(&r.run.history.header.parent);
+    let run = |r: &Rank| (r.host().to_string(), r.run.history.header.pid);
+    same.sort_by_key(|r| (child(r), std::cmp::Reverse(r.start), run(r)));
+    if let Some(first) = same.first().map(run) {
+        // One process with two histories: a program that became another by exec.
+        let of_it = same.iter().take_while(|r| run(r) == first).count();
+        same[..of_it].sort_by_key(|r| std::cmp::Reverse(r.reserved()));
+    }
+    let rest = same.split_off(1.min(same.len()));
+    for r in &rest {
+        let why = if child(r) { "of a child process" } else { "of an earlier run" };
+        says.push(format!("{} has another history, {why}, left out: {}", r.name(), r.run.path().display()));
+    }
+    same.pop()
+}
+
+/// What a process ran: the script rather than the interpreter.
+fn program(rank: &Rank) -> String {
+    let h = &rank.run.history.header;
+    let script = h.arguments.iter().skip(1).find(|a| !a.starts_with('-') && a.ends_with(".py"));
+    let what = script.or(h.arguments.first()).unwrap_or(&h.program);
+    crate::report::text::clean(crate::symbols::file_name(what))
 }
 
 /// `0-3, 7`.
