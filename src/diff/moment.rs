@@ -64,6 +64,21 @@ fn time(text: &str) -> Option<u64> {
     Some((number * unit) as u64)
 }
 
+impl Moment {
+    /// As a person writes it.
+    pub fn key(&self) -> String {
+        match self {
+            Moment::Peak => "peak".into(),
+            Moment::End => "end".into(),
+            Moment::Most => "most".into(),
+            Moment::Total => "total".into(),
+            Moment::Time(ns) => format!("{ns}ns"),
+            Moment::Mark(name, 1) => name.clone(),
+            Moment::Mark(name, n) => format!("{name}#{n}"),
+        }
+    }
+}
+
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -97,6 +112,7 @@ mod tests {
             ("#3", Moment::Mark("#3".into(), 1)),
             ("3 steps", Moment::Mark("3 steps".into(), 1)),
         ] {
+            assert_eq!(moment.key().parse(), Ok(moment.clone()), "{text}");
             assert_eq!(text.parse(), Ok(moment), "{text}");
         }
         assert!("".parse::<Moment>().is_err());

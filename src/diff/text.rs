@@ -18,6 +18,9 @@ const DIFFERS: usize = 12;
 /// Changes of less than this part of what is held are not listed: they are noise, and there may be hundreds.
 const NOISE: u64 = 2000;
 
+/// Bytes of host memory that are worth a word.
+const HOST: u64 = 64 << 10;
+
 /// Writes the whole comparison.
 pub fn write(page: &mut Page, diff: &Diff, before: &Run, after: &Run) {
     head(page, diff, before, after);
@@ -105,7 +108,11 @@ fn list(page: &mut Page, diff: &Diff, host: bool, grown: bool) {
         return;
     }
     let sum: u64 = all.iter().map(|c| c.bytes().unsigned_abs()).sum();
-    let floor = if host { 0 } else { diff.held[0].max(diff.held[1]) / NOISE };
+    // The runtime's few pinned bytes are no news.
+    let floor = if host { HOST } else { diff.held[0].max(diff.held[1]) / NOISE };
+    if host && sum < floor {
+        return;
+    }
     let (what, sign) = if grown { ("GREW", "+") } else { ("SHRANK", "-") };
     let place = if host { ", host memory" } else { "" };
     page.heading(&format!("{what} {}{place}, by call stack: {sign}{}", diff.moment, bytes(sum)));

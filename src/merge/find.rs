@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use vramscope_core::trace::read::{ReadError, ReadErrorKind, Reader};
 
 /// The histories that these paths name, in order, each once. Of a folder: what is named like a history, without the
 /// older parts of rotated ones (which are read with their newer part) and without snapshots.
@@ -16,7 +17,7 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let mut inside = Vec::new();
         for entry in std::fs::read_dir(path).with_context(|| path.display().to_string())? {
             let file = entry.with_context(|| path.display().to_string())?.path();
-            if is_history(&file) && file.is_file() {
+            if is_history(&file) && file.is_file() && !is_another(&file) {
                 inside.push(file);
             }
         }
@@ -42,6 +43,12 @@ fn is_history(path: &Path) -> bool {
     history && !name.starts_with('.') && !name.contains(".snapshot-")
 }
 
+/// Whether it is some other program's file of lines, as may lie beside histories. One that cannot be read is no such
+/// file: it may be a rank.
+fn is_another(path: &Path) -> bool {
+    matches!(Reader::open(path), Err(ReadError { kind: ReadErrorKind::NotHistory, .. }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -54,6 +61,7 @@ mod tests {
             std::fs::write(at(name), "").unwrap();
         }
         std::fs::create_dir(at("c.jsonl")).unwrap();
+        std::fs::write(at("metrics.jsonl"), "{\"loss\": 1.5}\n").unwrap();
         let all = files(&[folder.path().into(), at("b.jsonl"), at("gone.jsonl")]).unwrap();
         assert_eq!(all, [at("a.jsonl.zst"), at("b.jsonl"), at("gone.jsonl")]);
         let empty = tempfile::tempdir().unwrap();

@@ -68,8 +68,12 @@ fn columns<'a>(job: &'a Job) -> Vec<Column<'a>> {
     columns
 }
 
-/// A time in a narrow column: `4.58s`, `725s`.
+/// A time in a narrow column: `12.5ms`, `4.58s`, `725s`.
 fn seconds(ns: u64) -> String {
     let s = ns as f64 / 1e9;
-    if s < 100.0 { format!("{s:.2}s") } else { format!("{s:.0}s") }
+    match s {
+        _ if s < 1.0 => format!("{:.1}ms", s * 1e3),
+        _ if s < 100.0 => format!("{s:.2}s"),
+        _ => format!("{s:.0}s"),
+    }
 }

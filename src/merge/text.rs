@@ -83,10 +83,14 @@ fn table(page: &mut Page, job: &Job) {
             plural((job.ranks.len() - rows.len()) as u64, "more rank")
         ));
     }
-    for note in [
-        "  peak: in use; waste: reserved and not in use; comms: libraries for communication between ranks;",
-        "  outside: all else that neither the pool nor PyTorch's allocator gave out",
-    ] {
+    let mut notes = vec!["  peak: in use; waste: reserved and not in use"];
+    if !job.collectives.is_empty() {
+        notes.push("  comms: libraries for communication between ranks, of the peak");
+    }
+    if job.ranks.iter().any(|r| r.others() > 0) {
+        notes.push("  outside: what else of the peak neither the pool nor PyTorch's allocator gave out");
+    }
+    for note in notes {
         let note = page.paint.dim(note);
         page.line(&note);
     }
@@ -179,6 +183,9 @@ fn collectives(page: &mut Page, job: &Job) {
 }
 
 fn times(page: &mut Page, job: &Job) {
+    if job.ranks.len() < 2 {
+        return;
+    }
     page.heading("TIMES");
     let t = &job.total;
     page.row("job", &format!("{} from the first rank's first event to the last's last", time(t.to - t.from)));
