@@ -17,6 +17,9 @@ use crate::symbols::file_name;
 /// Marks kept.
 const MARKS: usize = 100_000;
 
+/// First allocations of libraries for communication that are kept.
+const MEETINGS: usize = 16;
+
 /// A moment that the program marked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
@@ -66,8 +69,9 @@ pub struct Run {
     pub events: u64,
     /// Time of the last of them.
     pub end: u64,
-    /// When a library for communication between GPUs first took memory.
-    pub first_collective: Option<u64>,
+    /// When libraries for communication between GPUs took their first memory of a device: not before all ranks have met,
+    /// unlike the host memory that they take to meet.
+    pub met: Vec<u64>,
 }
 
 /// Libraries by which ranks talk to one another.
@@ -121,8 +125,8 @@ impl Run {
         order.finish(&mut |t, e| play.event(t, e));
         play.held.finish(play.end);
         history.exited = play.exited;
-        let Play { held, work, marks, events, end, first_collective, .. } = play;
-        Run { history, held, work, marks, events, end, first_collective }
+        let Play { held, work, marks, events, end, met, .. } = play;
+        Run { history, held, work, marks, events, end, met }
     }
 
     /// The file.
@@ -172,7 +176,7 @@ struct Play {
     counted: HashMap<u32, u32>,
     marks: Vec<Mark>,
     collectives: Vec<u32>,
-    first_collective: Option<u64>,
+    met: Vec<u64>,
     events: u64,
     end: u64,
     exited: bool,
@@ -188,7 +192,7 @@ impl Play {
             counted: HashMap::new(),
             marks: Vec::new(),
             collectives: Vec::new(),
-            first_collective: None,
+            met: Vec::new(),
             events: 0,
             end: 0,
             exited: false,
@@ -211,8 +215,8 @@ impl Play {
             EventKind::Alloc => {
                 work.allocations += 1;
                 work.bytes += if e.block == 0 { e.bytes } else { e.block };
-                if self.first_collective.is_none() && self.collectives.contains(&e.caller) {
-                    self.first_collective = Some(e.time);
+                if self.met.len() < MEETINGS && e.memory.on_device() && self.collectives.contains(&e.caller) {
+                    self.met.push(e.time);
                 }
             }
             EventKind::Free => {

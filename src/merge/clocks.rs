@@ -54,13 +54,14 @@ pub fn align(ranks: &mut [Rank]) -> Vec<Clock> {
 }
 
 /// Moments of a host, by name: when the last of its ranks came there, for who is early waits. A library for collectives
-/// first takes memory when all ranks have met.
+/// first takes a device's memory when all ranks have met.
 fn of_host(ranks: &[Rank], host: &str) -> BTreeMap<String, u64> {
     let mut moments: BTreeMap<String, u64> = BTreeMap::new();
     for rank in ranks.iter().filter(|r| r.host() == host) {
         let marks = rank.run.marks.iter().map(|m| (format!("{}#{}", m.text, m.number), m.time));
-        let first = rank.run.first_collective.map(|time| ("the first memory of collectives".to_string(), time));
-        for (name, time) in marks.chain(first) {
+        // No mark has a name that begins so.
+        let met = rank.run.met.iter().enumerate().map(|(i, time)| (format!("\0{i}"), *time));
+        for (name, time) in marks.chain(met) {
             let last = moments.entry(name).or_default();
             *last = (*last).max(rank.wall(time));
         }
