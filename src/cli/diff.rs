@@ -106,7 +106,7 @@ fn read(path: &Path, moment: &Moment) -> Result<Run> {
 }
 
 /// What was missing for names, each once: both runs may have used the same files.
-fn notes(one: Names, other: Names) -> Vec<String> {
+pub fn notes(one: Names, other: Names) -> Vec<String> {
     let mut notes = one.notes;
     for note in other.notes {
         if !notes.contains(&note) {

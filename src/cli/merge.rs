@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Result, anyhow, bail};
 
 use super::report::Color;
-use super::say;
+use super::{diff, say};
 use crate::diff::moment::Moment;
 use crate::diff::run::Run;
 use crate::merge::{Job, find, json, rank::Rank, text};
@@ -82,6 +82,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
         page.frames = args.frames.max(1);
+        page.names.notes = diff::notes(one, other);
         text::write(&mut page, &job);
         say::print(&page.out)?;
     }

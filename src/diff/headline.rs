@@ -98,7 +98,8 @@ pub fn rows(before: &Run, after: &Run) -> Vec<Row> {
 pub fn waste(run: &Run) -> u64 {
     let most = run.held.reserved;
     let active = most.sums.active(run.held.tensors());
-    (most.bytes.saturating_sub(active) * 1000).checked_div(most.bytes).unwrap_or(0)
+    let unused = u128::from(most.bytes.saturating_sub(active));
+    (unused * 1000).checked_div(most.bytes.into()).unwrap_or(0) as u64
 }
 
 /// Of a layer at the peak what PyTorch's allocator cuts tensors from.

@@ -224,6 +224,35 @@ fn a_pool_a_context_and_a_free_that_failed() {
 }
 
 #[test]
+fn snapshots_and_later_parts_are_compared_as_far_as_they_go() {
+    let whole = trained(0x1000, 64, false);
+    // What was live in it, as a snapshot has it, and as a later part of a rotated history begins.
+    let opening = |part: bool| {
+        let mut s = trained(0x1000, 64, false);
+        let live = |line: Line| match line {
+            Line::Event(thread, e) if e.kind == EventKind::Alloc => Some(Line::Live(thread, e)),
+            Line::Event(..) => None,
+            other => Some(other),
+        };
+        s.lines = s.lines.into_iter().filter_map(live).collect();
+        if let Some(Line::Header(h)) = s.lines.first_mut() {
+            (h.part, h.events_before) = (u32::from(part), 6);
+        }
+        s.footer(if part { "exit" } else { "snapshot" });
+        s
+    };
+    let names = || names(&[(0x1010, "load()", 10), (0x1020, "forward()", 20), (0x1090, "main", 90)]);
+    for (part, says) in [(false, "after: a snapshot"), (true, "after: the last part of a longer run")] {
+        let diff = compared([(&whole, names()), (&opening(part), names())], Moment::Peak);
+        assert_eq!((diff.held, diff.changes.len()), ([184 * MIB; 2], 2));
+        assert!(diff.caveats.iter().any(|c| c.starts_with(says)), "{:?}", diff.caveats);
+    }
+    let nothing = compared([(&Script::new(), names()), (&whole, names())], Moment::End);
+    assert_eq!((nothing.held[0], nothing.of(false).filter(|c| c.is_new()).count()), (0, 1));
+    assert!(flame::svg(&nothing).is_ok());
+}
+
+#[test]
 fn libraries_are_compared_where_there_are_no_stacks() {
     let script = |file: &str, bytes| {
         let mut s = Script::new();

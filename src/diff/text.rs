@@ -188,7 +188,7 @@ pub(crate) fn stack(page: &mut Page, frames: &[Shown]) {
 }
 
 /// Says whose names are missing: stacks without names match by library only.
-fn names_missing(page: &mut Page) {
+pub(crate) fn names_missing(page: &mut Page) {
     let notes = std::mem::take(&mut page.names.notes);
     if notes.is_empty() {
         return;

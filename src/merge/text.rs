@@ -6,7 +6,7 @@ use super::odd::{Odd, median};
 use super::rank::Rank;
 use super::{Differing, Job};
 use crate::diff::in_words;
-use crate::diff::text::{fold, stack};
+use crate::diff::text::{fold, names_missing, stack};
 use crate::diff::verdict::signed;
 use crate::report::Page;
 use crate::report::text::{WIDTH, bytes, clean, clip, count, plural, time};
@@ -26,6 +26,7 @@ pub fn write(page: &mut Page, job: &Job) {
     times(page, job);
     steps(page, job);
     notes(page, job);
+    names_missing(page);
 }
 
 fn head(page: &mut Page, job: &Job) {

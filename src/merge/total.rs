@@ -39,13 +39,13 @@ impl Total {
         let step = finest.max((to - from) / MOMENTS).max(1);
         let within = |begin: u64| -> u64 {
             let of = |r: &Rank| {
-                let (end, begin) = (begin + step - 1, begin.saturating_sub(r.wall(0)));
+                let (end, begin) = (begin.saturating_add(step - 1), begin.saturating_sub(r.wall(0)));
                 let here = end.checked_sub(r.wall(0)).filter(|_| begin <= r.run.end);
                 here.map_or(0, |end| r.run.held.series.within(begin, end))
             };
             ranks.iter().map(of).sum()
         };
-        let at_once = (0..=(to - from) / step).map(|i| within(from + i * step)).max().unwrap_or(0);
+        let at_once = (0..=(to - from) / step).map(|i| within(from.saturating_add(i * step))).max().unwrap_or(0);
         let peaks: u64 = ranks.iter().map(Rank::peak).sum();
         let alone = ranks.iter().map(Rank::peak).max().unwrap_or(0);
         Total {
