@@ -8,5 +8,7 @@ pub mod cli;
 pub mod html;
 pub mod export;
 pub mod import;
+pub mod diff;
+pub mod merge;
 pub mod report;
 pub mod symbols;

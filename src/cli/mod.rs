@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 pub mod check;
 pub mod child;
 pub mod ctl;
+pub mod diff;
 pub mod doctor;
 pub mod elf;
 pub mod ending;
@@ -16,6 +17,7 @@ pub mod frameworks;
 pub mod export;
 pub mod harvest;
 pub mod import;
+pub mod merge;
 pub mod new_file;
 pub mod preload;
 pub mod probe;
@@ -54,6 +56,10 @@ pub enum Command {
     Export(export::Args),
     /// Make a history of a memory snapshot of PyTorch, or of a log of RMM
     Import(import::Args),
+    /// Compare two runs: what grew, what shrank, by call stack
+    Diff(diff::Args),
+    /// Show the ranks of a distributed job side by side: which one is odd, and why
+    Merge(merge::Args),
     /// Finish the histories of programs that were killed
     Recover(recover::Args),
     /// Copy a history with its functions' names in it, to read it on another machine
@@ -72,6 +78,8 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
         Command::Ctl(args) => ctl::run(&args),

@@ -1,0 +1,117 @@
+//! `vramscope diff`: compares two runs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use super::report::Color;
+use super::say;
+use crate::diff::moment::Moment;
+use crate::diff::run::Run;
+use crate::diff::verdict::{Limit, failures};
+use crate::diff::{self, flame, json, text};
+use crate::report::Page;
+use crate::report::text::clean;
+use crate::symbols::Names;
+
+/// Compares two runs.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The history of the run before
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// The history of the run after
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    /// The moment to compare: peak, end, most (each stack when it held most), total (all that was ever allocated), a
+    /// time as 1.5s, or the text of a mark (NAME#2: the second so named)
+    #[arg(long, default_value = "peak", value_name = "MOMENT")]
+    pub at: Moment,
+    /// End with code 1 if the memory compared (or, at the peak, what was reserved) grew by more: 5%, 200MiB
+    #[arg(long, value_name = "LIMIT")]
+    pub fail_if_grew: Option<Limit>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write the difference as a flame graph (SVG)
+    #[arg(long, value_name = "FILE")]
+    pub flamegraph: Option<PathBuf>,
+    /// Entries of each list
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    pub top: usize,
+    /// Frames of each call stack
+    #[arg(long, default_value_t = 6, value_name = "N")]
+    pub frames: usize,
+    /// Show, and compare, every frame, also Python's interpreter, CUDA's runtime and vramscope itself
+    #[arg(long)]
+    pub all_frames: bool,
+    /// Folder with the programs and libraries that ran, or their debug files; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub symbols: Vec<PathBuf>,
+    /// When to colour
+    #[arg(long, default_value = "auto", value_name = "WHEN")]
+    pub color: Color,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    for folder in &args.symbols {
+        if !folder.is_dir() {
+            bail!("{}: --symbols wants a folder", folder.display());
+        }
+    }
+    let (before, after) = std::thread::scope(|scope| {
+        let before = scope.spawn(|| read(&args.before, &args.at));
+        let after = read(&args.after, &args.at);
+        (before.join().unwrap_or_else(|_| bail!("{}: reading it failed", args.before.display())), after)
+    });
+    let (before, after) = (before?, after?);
+    let (mut one, mut other) = (Names::new(&args.symbols), Names::new(&args.symbols));
+    let diff = diff::compare(&before, &after, &args.at, [&mut one, &mut other], args.all_frames);
+    let failed = args.fail_if_grew.map_or(Vec::new(), |limit| failures(&diff, limit));
+    if let Some(path) = &args.flamegraph {
+        std::fs::write(path, flame::svg(&diff)?).with_context(|| path.display().to_string())?;
+    }
+    if args.json {
+        say::print(&json::write(&diff, &before, &after, &failed))?;
+    } else {
+        let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
+        page.frames = args.frames.max(1);
+        page.all_frames = args.all_frames;
+        page.names.notes = notes(one, other);
+        text::write(&mut page, &diff, &before, &after);
+        say::print(&page.out)?;
+    }
+    for text in &failed {
+        say::line(&format!("--fail-if-grew: {text}"));
+    }
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn read(path: &Path, moment: &Moment) -> Result<Run> {
+    if path.is_dir() {
+        bail!("{} is a folder: give a history file (`vramscope merge` takes folders)", path.display());
+    }
+    let run = Run::read(path, moment)?;
+    if !run.held.has_moment() {
+        let marks: Vec<String> = run.marks.iter().take(5).map(|m| clean(&m.text)).collect();
+        let have = match marks.len() {
+            0 => "it has no marks".to_string(),
+            _ => format!("its first marks: {}", marks.join(", ")),
+        };
+        bail!("{}: nothing is {moment} ({have})", path.display());
+    }
+    Ok(run)
+}
+
+/// What was missing for names, each once: both runs may have used the same files.
+pub fn notes(one: Names, other: Names) -> Vec<String> {
+    let mut notes = one.notes;
+    for note in other.notes {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    notes
+}

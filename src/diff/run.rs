@@ -1,0 +1,254 @@
+//! One run, read from its history for a comparison: what its numbers mean, what it held, what it did.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+use vramscope_core::event::{Event, EventKind, FreeHow};
+use vramscope_core::trace::Line;
+use vramscope_core::trace::read::Reader;
+
+use super::holdings::Holdings;
+use super::moment::Moment;
+use crate::report::History;
+use crate::report::order::Order;
+use crate::symbols::file_name;
+
+/// Marks kept.
+const MARKS: usize = 100_000;
+
+/// First allocations of libraries for communication that are kept.
+const MEETINGS: usize = 16;
+
+/// A moment that the program marked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Its text.
+    pub text: String,
+    /// How often there was a mark of this text, with this one.
+    pub number: u32,
+    /// When.
+    pub time: u64,
+    /// Bytes in use on the devices then.
+    pub active: u64,
+}
+
+/// What a run asked of the driver, and how it went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Allocations, of any kind.
+    pub allocations: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Frees.
+    pub frees: u64,
+    /// Allocations that failed.
+    pub failed: u64,
+    /// Calls that went to the driver, and took time there.
+    pub driver_calls: u64,
+    /// Nanoseconds in them.
+    pub driver_time: u64,
+    /// Frees at which the host waited for the GPU.
+    pub host_waits: u64,
+    /// Times that the pool gave memory back.
+    pub trims: u64,
+}
+
+/// A run.
+#[derive(Debug)]
+pub struct Run {
+    /// What its history says besides events. Its events are not in there.
+    pub history: History,
+    /// What it held.
+    pub held: Holdings,
+    /// What it did.
+    pub work: Work,
+    /// Its marks.
+    pub marks: Vec<Mark>,
+    /// Events read.
+    pub events: u64,
+    /// Time of the last of them.
+    pub end: u64,
+    /// When libraries for communication between GPUs took their first memory of a device: not before all ranks have met,
+    /// unlike the host memory that they take to meet.
+    pub met: Vec<u64>,
+}
+
+/// Libraries by which ranks talk to one another.
+pub fn collective(file: &str) -> bool {
+    const LIBRARIES: [&str; 10] = [
+        "libnccl",
+        "libnvshmem",
+        "libmpi",
+        "libopen-pal",
+        "libucc",
+        "libucp",
+        "libucs",
+        "libuct",
+        "libfabric",
+        "libmscclpp",
+    ];
+    LIBRARIES.iter().any(|library| file.starts_with(library))
+}
+
+impl Run {
+    /// Reads a history as far as it can be read.
+    pub fn read(path: &Path, moment: &Moment) -> Result<Run> {
+        let mut reader = Reader::open(path).map_err(|e| anyhow!("{e}"))?;
+        let mut run = Run::of_lines(&mut reader, moment);
+        run.history.path = path.to_path_buf();
+        run.history.damage = reader.damage().map(ToString::to_string);
+        Ok(run)
+    }
+
+    /// Plays lines.
+    pub fn of_lines(lines: impl Iterator<Item = Line>, moment: &Moment) -> Run {
+        let mut play = Play::new(moment);
+        let mut order = Order::new();
+        let definitions = lines.filter_map(|line| {
+            match &line {
+                Line::Event(thread, event) => {
+                    order.push(*thread, *event, &mut |t, e| play.event(t, e));
+                    return None;
+                }
+                Line::Live(_, event) => {
+                    play.held.was_live(event);
+                    return None;
+                }
+                Line::Module(m) => play.module(m.module, file_name(&m.path)),
+                Line::Text(t) => drop(play.texts.insert(t.text, t.value.clone())),
+                _ => {}
+            }
+            Some(line)
+        });
+        let mut history = History::of_lines(definitions);
+        order.finish(&mut |t, e| play.event(t, e));
+        play.held.finish(play.end);
+        history.exited = play.exited;
+        let Play { held, work, marks, events, end, met, .. } = play;
+        Run { history, held, work, marks, events, end, met }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &PathBuf {
+        &self.history.path
+    }
+
+    /// Whether it is what was live at one moment of a program that went on.
+    pub fn is_snapshot(&self) -> bool {
+        self.history.is_snapshot()
+    }
+
+    /// What is special about the history, so that numbers of it may not mean what they seem to.
+    pub fn caveats(&self) -> Vec<String> {
+        let h = &self.history;
+        let mut says = Vec::new();
+        if self.is_snapshot() {
+            says.push(
+                "a snapshot: what was live at one moment; it has no peak, no end and no allocations over time".into(),
+            );
+        } else if h.is_part() {
+            says.push("the last part of a longer run (--max-trace): its peak and totals are of this part only".into());
+        }
+        if h.footer.is_none() && !h.exited {
+            says.push("not finished: the last events may be missing (`vramscope recover` finishes it)".into());
+        }
+        if let Some(damage) = &h.damage {
+            says.push(format!("{damage}; all else was read"));
+        }
+        let lost = h.footer.as_ref().map_or(0, |f| f.lost);
+        if lost > 0 {
+            says.push(format!("{} lost while recording", crate::report::text::plural(lost, "event")));
+        }
+        if self.events == 0 && self.held.groups().is_empty() {
+            says.push("no GPU memory was asked for".into());
+        }
+        says
+    }
+}
+
+/// What gathers while lines go by.
+struct Play {
+    moment: Moment,
+    held: Holdings,
+    work: Work,
+    texts: HashMap<u32, String>,
+    counted: HashMap<u32, u32>,
+    marks: Vec<Mark>,
+    collectives: Vec<u32>,
+    met: Vec<u64>,
+    events: u64,
+    end: u64,
+    exited: bool,
+}
+
+impl Play {
+    fn new(moment: &Moment) -> Play {
+        Play {
+            moment: moment.clone(),
+            held: Holdings::new(moment.clone()),
+            work: Work::default(),
+            texts: HashMap::new(),
+            counted: HashMap::new(),
+            marks: Vec::new(),
+            collectives: Vec::new(),
+            met: Vec::new(),
+            events: 0,
+            end: 0,
+            exited: false,
+        }
+    }
+
+    fn module(&mut self, number: u32, file: &str) {
+        self.held.module(number, file);
+        if collective(file) {
+            self.collectives.push(number);
+        }
+    }
+
+    fn event(&mut self, thread: u32, e: &Event) {
+        self.events += 1;
+        self.end = self.end.max(e.time);
+        self.held.play(thread, e);
+        let work = &mut self.work;
+        match e.kind {
+            EventKind::Alloc => {
+                work.allocations += 1;
+                work.bytes += if e.block == 0 { e.bytes } else { e.block };
+                if self.met.len() < MEETINGS && e.memory.on_device() && self.collectives.contains(&e.caller) {
+                    self.met.push(e.time);
+                }
+            }
+            EventKind::Free => {
+                work.frees += 1;
+                work.host_waits += u64::from(e.how == FreeHow::CachedHost as u8);
+            }
+            EventKind::AllocFailed => work.failed += 1,
+            EventKind::Trim => work.trims += 1,
+            EventKind::Mark => return self.mark(e),
+            EventKind::Exit => self.exited = true,
+            _ => {}
+        }
+        if matches!(e.kind, EventKind::Alloc | EventKind::Free) && e.extra[2] > 0 {
+            work.driver_calls += 1;
+            work.driver_time += e.extra[2];
+        }
+    }
+
+    fn mark(&mut self, e: &Event) {
+        let text = e.extra[0] as u32;
+        let number = self.counted.entry(text).or_default();
+        *number += 1;
+        let name = self.texts.get(&text).map_or("", String::as_str);
+        if let Moment::Mark(wanted, n) = &self.moment
+            && wanted == name
+            && n == number
+        {
+            self.held.take(e.time);
+        }
+        if self.marks.len() < MARKS {
+            let active = self.held.active();
+            self.marks.push(Mark { text: name.to_string(), number: *number, time: e.time, active });
+        }
+    }
+}
