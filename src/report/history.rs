@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use vramscope_core::event::{Event, EventKind};
-use vramscope_core::trace::read::Reader;
+use vramscope_core::trace::read::Item;
 use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Name, Note, Oom, Python};
 
 use super::errors::Errors;
@@ -13,6 +13,7 @@ use super::order::Order;
 use super::pool::PoolWork;
 use super::sizes::Sizes;
 use super::state::State;
+use crate::reading::Batches;
 
 /// A frame of a stack, small.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,10 +70,12 @@ pub struct History {
 impl History {
     /// Reads a history as far as it can be read.
     pub fn read(path: &Path) -> Result<History> {
-        let mut reader = open(path)?;
-        let mut history = History::of_lines(&mut reader);
+        let mut batches = open(path)?;
+        let header = Line::Header(batches.header().clone());
+        let lines = batches.by_ref().flatten().map(|(_, item)| item.line());
+        let mut history = History::of_lines(std::iter::once(header).chain(lines));
         history.path = path.to_path_buf();
-        history.damage = reader.damage().map(ToString::to_string);
+        history.damage = batches.damage().map(ToString::to_string);
         let ids = history.errors.freed_twice();
         if !ids.is_empty() {
             let found = find(path, &ids).with_context(|| format!("{}: reading it again", path.display()))?;
@@ -179,14 +182,14 @@ impl History {
 pub type Lives = HashMap<u64, (Option<Event>, Option<Event>)>;
 
 /// Opens a history. The error says everything in one line; its source would say part of it again.
-fn open(path: &Path) -> Result<Reader> {
-    Reader::open(path).map_err(|e| anyhow!("{e}"))
+fn open(path: &Path) -> Result<Batches> {
+    Batches::open(path).map_err(|e| anyhow!("{e}"))
 }
 
 fn find(path: &Path, ids: &HashSet<u64>) -> Result<Lives> {
     let mut found = Lives::new();
-    for line in open(path)? {
-        let Line::Event(_, e) = line else { continue };
+    for (_, item) in open(path)?.flatten() {
+        let Item::Event(_, e) = item else { continue };
         if !ids.contains(&e.id) {
             continue;
         }

@@ -99,13 +99,13 @@ pub struct State {
     /// What each device said when most of it was used.
     pub samples: BTreeMap<u32, Sample>,
     groups: Vec<Group>,
-    by_key: HashMap<(u32, u32, u8, u8), u32>,
+    by_key: HashMap<(u64, u64), u32, Spread>,
     live: HashMap<u64, Live, Spread>,
     segments: HashMap<u64, Segment, Spread>,
-    contexts: HashMap<u16, u32>,
+    contexts: HashMap<u16, u32, Spread>,
     /// Frees whose allocation comes later in the file.
-    early: HashSet<u64>,
-    last_freed: HashMap<u32, (u64, Live)>,
+    early: HashSet<u64, Spread>,
+    last_freed: HashMap<u32, (u64, Live), Spread>,
     epoch: u64,
     grain: u64,
 }
@@ -316,7 +316,7 @@ impl State {
     fn group(&mut self, e: &Event) -> u32 {
         let source = Source::from_number(e.how).unwrap_or_default();
         let source = if pooled(source) { Source::Hit } else { source };
-        let key = (e.stack, e.caller, e.memory as u8, source as u8);
+        let key = (u64::from(e.stack) << 32 | u64::from(e.caller), (e.memory as u64) << 8 | source as u64);
         if let Some(group) = self.by_key.get(&key) {
             return *group;
         }

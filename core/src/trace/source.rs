@@ -35,6 +35,12 @@ pub(crate) struct Source {
     frames: Option<Frames>,
 }
 
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source").field("position", &self.position()).finish_non_exhaustive()
+    }
+}
+
 struct Frames {
     decoder: Decoder<'static>,
     /// Where in the file the current frame begins.
