@@ -9,3 +9,4 @@ pub mod cli;
 pub mod reading;
 pub mod report;
 pub mod symbols;
+pub mod verify;

@@ -261,6 +261,7 @@ impl<W: Write> Loop<W> {
             None => {
                 self.counters.misses += 1;
                 self.counters.reserved += class;
+                self.counters.reserved_peak = self.counters.reserved;
                 let (segment, address) = (self.id(), self.driver(class));
                 let kind = EventKind::SegmentAlloc;
                 let memory = Memory::Device;
@@ -272,6 +273,7 @@ impl<W: Write> Loop<W> {
             }
         };
         self.pool_active += class;
+        self.counters.active_peak = self.counters.active_peak.max(self.pool_active);
         let id = self.id();
         let alloc = Event {
             kind: EventKind::Alloc,

@@ -1,6 +1,6 @@
 //! One file a command; and what they share: [`settings`], where the library is ([`preload`]), spools ([`spool`]).
 //!
-//! Exit codes: 0 fine, 1 found something (`doctor`), 2 could not. `run` ends as the program that it ran.
+//! Exit codes: 0 fine, 1 found something (`doctor`, `verify`), 2 could not. `run` ends as the program that it ran.
 
 use std::process::ExitCode;
 
@@ -27,6 +27,7 @@ pub mod settings;
 pub mod spool;
 pub mod stray;
 pub mod symbolize;
+pub mod verify;
 
 /// Sees every byte of GPU memory a CUDA program asks for, pools it, and explains what it was for.
 #[derive(Debug, Parser)]
@@ -44,6 +45,8 @@ pub enum Command {
     Run(run::Args),
     /// Explain a history: peak, holders, leaks, pool, sizes, errors
     Report(report::Args),
+    /// Check that a history is whole and consistent
+    Verify(verify::Args),
     /// Finish the histories of programs that were killed
     Recover(recover::Args),
     /// Copy a history with its functions' names in it, to read it on another machine
@@ -59,6 +62,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
         Command::Ctl(args) => ctl::run(&args),
