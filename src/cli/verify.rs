@@ -66,10 +66,12 @@ fn text(verdict: &Verdict, quiet: bool) -> String {
     let (events, threads) = (plural(verdict.events, "event"), plural(verdict.threads as u64, "thread"));
     let stacks = plural(verdict.stacks, "stack");
     let path = clean(&verdict.path.display().to_string());
-    let mut out = match verdict.violations.len() {
-        0 => format!("{path}: whole and consistent: {events} of {threads}, {stacks}\n"),
-        n => format!("{path}: {} of rules in {events} of {threads}, {stacks}\n", plural(n as u64, "kind of violation")),
+    let what = match verdict.violations.len() {
+        0 => "whole and consistent".to_owned(),
+        1 => "1 kind of violation".to_owned(),
+        n => format!("{n} kinds of violation"),
     };
+    let mut out = format!("{path}: {what}: {events} of {threads}, {stacks}\n");
     for v in &verdict.violations {
         let times = if v.count > 1 { format!(", {} in all", v.count) } else { String::new() };
         let what = if v.what.is_empty() { String::new() } else { format!(" ({})", clean(&v.what)) };

@@ -15,6 +15,9 @@ use super::sizes::Sizes;
 use super::state::State;
 use crate::reading::Batches;
 
+/// Notes, and out-of-memories, that are kept: the library writes a few.
+const MOST: usize = 10_000;
+
 /// A frame of a stack, small.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum At {
@@ -107,12 +110,12 @@ impl History {
                     });
                     h.stacks.insert(stack.stack, frames.collect());
                 }
-                Line::Oom(oom) => h.ooms.push(*oom),
-                Line::Note(note) => h.notes.push(note),
+                Line::Oom(oom) if h.ooms.len() < MOST => h.ooms.push(*oom),
+                Line::Note(note) if h.notes.len() < MOST => h.notes.push(note),
                 Line::Footer(footer) => h.footer = Some(footer),
-                Line::Live(_, event) => h.state.was_live(&event),
+                Line::Live(_, event) => h.state.was_live(&possible(&event)),
                 Line::Event(thread, event) => order.push(thread, event, &mut |t, e| h.play(t, e)),
-                Line::Thread(_) | Line::Text(_) | Line::Unknown => {}
+                Line::Oom(_) | Line::Note(_) | Line::Thread(_) | Line::Text(_) | Line::Unknown => {}
             }
         }
         order.finish(&mut |t, e| h.play(t, e));
@@ -120,6 +123,7 @@ impl History {
     }
 
     fn play(&mut self, thread: u32, e: &Event) {
+        let e = &possible(e);
         self.exited |= e.kind == EventKind::Exit;
         self.events += 1;
         self.end = self.end.max(e.time);
@@ -176,6 +180,22 @@ impl History {
     pub fn has_events(&self) -> bool {
         self.events > 0 || !self.state.groups().is_empty()
     }
+}
+
+/// More bytes than any device has, and nanoseconds than any call takes: more comes from damage, and would overflow sums.
+const LARGEST: u64 = 1 << 48;
+
+/// An event without such numbers. (What a request that failed asked for may be anything.)
+fn possible(e: &Event) -> Event {
+    let mut e = *e;
+    if matches!(e.kind, EventKind::Alloc | EventKind::SegmentAlloc | EventKind::Trim | EventKind::Sample) {
+        e.bytes = e.bytes.min(LARGEST);
+        e.block = e.block.min(LARGEST);
+    }
+    if matches!(e.kind, EventKind::Alloc | EventKind::Free) {
+        e.extra[2] = e.extra[2].min(LARGEST);
+    }
+    e
 }
 
 /// The allocation and first free of some ids.

@@ -49,7 +49,7 @@ kinds! {
     FreeUnknown = "free_unknown", true, "a free of something that was never allocated";
     FreeTwice = "free_twice", true, "a free of something that was freed before";
     FreeEarly = "free_early", true, "a free stands before its allocation";
-    FreeFailedAlone = "free_failed_alone", true, "a failed free without its free just before it in the thread";
+    FreeFailedAlone = "free_failed_alone", true, "a failed free without its free before it in the thread";
     UseUnknown = "use_unknown", true, "an export or a mapping of something that is not live";
     Overlap = "overlap", true, "two live allocations share memory";
     OutsideSegment = "outside_segment", true, "a block of the pool lies in no live segment";

@@ -1,7 +1,7 @@
 //! Allocations and frees go in pairs, no memory is given out twice at a time, and what lies in something lies in something
 //! live: blocks in segments, tensors in the driver's memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use vramscope_core::event::{Event, EventKind, Memory, Source};
 use vramscope_core::spread::Spread;
@@ -12,6 +12,9 @@ use super::space::Space;
 
 /// Frees remembered whose allocation may come later.
 const EARLY: usize = 1 << 20;
+
+/// Frees of a thread that may still fail.
+const FREED: usize = 64;
 
 /// What an allocation is to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +79,8 @@ pub struct Books {
     live: HashMap<u64, Live, Spread>,
     /// Frees without an allocation so far.
     early: HashMap<u64, At>,
-    last_freed: HashMap<u32, Live, Spread>,
+    /// Of each thread: a block and its segment, or all that an unmapping frees, may fail together.
+    last_freed: HashMap<u32, VecDeque<Live>, Spread>,
     driver: Space,
     blocks: Space,
     tensors: Space,
@@ -119,10 +123,13 @@ impl Books {
         match e.kind {
             EventKind::Alloc | EventKind::SegmentAlloc => self.alloc(e, at, findings),
             EventKind::Free | EventKind::SegmentFree => self.free(thread, e.id, at, findings),
-            EventKind::FreeFailed if e.id != 0 => match self.last_freed.remove(&thread) {
-                Some(last) if last.id == e.id => self.enter(&last, at, findings),
-                _ => findings.add(Kind::FreeFailedAlone, at, || format!("id {}", e.id)),
-            },
+            EventKind::FreeFailed if e.id != 0 => {
+                let freed = self.last_freed.entry(thread).or_default();
+                match freed.iter().rposition(|freed| freed.id == e.id).and_then(|i| freed.remove(i)) {
+                    Some(freed) => self.enter(&freed, at, findings),
+                    None => findings.add(Kind::FreeFailedAlone, at, || format!("id {}", e.id)),
+                }
+            }
             EventKind::BadFree => self.bad_frees += 1,
             EventKind::Context => drop(self.devices.insert(e.context, e.extra[0])),
             EventKind::ContextEnd => self.context_end(e.context),
@@ -214,7 +221,11 @@ impl Books {
         };
         self.count(&live, false);
         self.leave_space(&live);
-        self.last_freed.insert(thread, live);
+        let freed = self.last_freed.entry(thread).or_default();
+        if freed.len() == FREED {
+            freed.pop_front();
+        }
+        freed.push_back(live);
         match live.role {
             Role::Segment => {
                 if let Some(block) = self.blocks.first_in(live.address, live.bytes) {

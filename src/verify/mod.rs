@@ -66,7 +66,7 @@ pub struct Verdict {
 pub fn verify(path: &Path) -> Result<Verdict, ReadError> {
     let mut batches = Batches::open(path)?;
     let mut check = Check::new(batches.header().clone());
-    while let Some(batch) = batches.next() {
+    for batch in batches.by_ref() {
         let part = check.findings.part(batch.path());
         for (line, item) in batch {
             let at = At { part, line };

@@ -28,8 +28,8 @@ impl Regions {
     pub fn event(&mut self, thread: u32, e: &Event, at: At, findings: &mut Findings) {
         match e.kind {
             EventKind::RegionBegin if e.extra[2] != 0 => drop(self.open.insert(e.id, 0)),
-            EventKind::RegionBegin => {
-                self.open.insert(e.id, thread);
+            // (A number given twice is told of elsewhere.)
+            EventKind::RegionBegin if self.open.insert(e.id, thread).is_none() => {
                 self.threads.entry(thread).or_default().push(e.id);
             }
             EventKind::RegionEnd => match self.open.remove(&e.id) {

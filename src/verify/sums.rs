@@ -15,8 +15,10 @@ use crate::report::text::bytes;
 
 /// How long around a moment something may be under way: also a call of the driver that waits for the GPU.
 const AROUND: u64 = 100_000_000;
-/// Changes remembered for that.
-const RECENT: usize = 1 << 16;
+/// Changes remembered for that,
+const RECENT: usize = 1 << 12;
+/// and differences that wait for what comes.
+const OPEN: usize = 1 << 6;
 
 /// A sum that does not fit, unless what others do explains it.
 #[derive(Debug)]
@@ -78,7 +80,8 @@ impl Sums {
         self.peak.reserved = self.peak.reserved.max(now.reserved);
         let largest = self.largest.entry(thread).or_default();
         *largest = books.changed.max(*largest);
-        if self.recent.len() == RECENT || self.recent.front().is_some_and(|first| first.0 + AROUND < time) {
+        if self.recent.len() == RECENT || self.recent.front().is_some_and(|first| first.0.saturating_add(AROUND) < time)
+        {
             self.recent.pop_front();
         }
         self.recent.push_back((time, thread, books.changed));
@@ -88,12 +91,12 @@ impl Sums {
     }
 
     /// A difference: others' changes of the moment before count, and those to come.
-    fn differs(&mut self, kind: Kind, thread: u32, time: u64, difference: u64, at: At, what: String) {
-        let others = self.recent.iter().filter(|(then, who, _)| *who != thread && then + AROUND >= time);
+    fn differs(&mut self, kind: Kind, (thread, time): (u32, u64), difference: u64, at: At, what: String) {
+        let others = self.recent.iter().filter(|(then, who, _)| *who != thread && then.saturating_add(AROUND) >= time);
         let explained = others.fold(0u64, |sum, (_, _, bytes)| sum.saturating_add(*bytes));
-        if self.open.len() < RECENT {
-            self.open.push(Open { kind, at, thread, until: time + AROUND, difference, explained, what });
-        }
+        // One too many waits for nothing.
+        let until = if self.open.len() < OPEN { time.saturating_add(AROUND) } else { 0 };
+        self.open.push(Open { kind, at, thread, until, difference, explained, what });
     }
 
     fn settle(&mut self, time: u64, findings: &mut Findings) {
@@ -103,7 +106,7 @@ impl Sums {
                 *explained += 1;
                 return false;
             }
-            if open.until < time {
+            if open.until <= time {
                 findings.add(open.kind, open.at, || std::mem::take(&mut open.what));
                 return false;
             }
@@ -123,7 +126,7 @@ impl Sums {
                 ours.active,
                 ours.reserved.saturating_sub(ours.active)
             );
-            self.differs(Kind::PoolSum, thread, e.time, difference, at, what);
+            self.differs(Kind::PoolSum, (thread, e.time), difference, at, what);
         }
         let used = e.block.saturating_sub(e.bytes);
         let charged = books.charged.get(&device).copied().unwrap_or(0);
@@ -159,7 +162,7 @@ impl Sums {
                 "the pool counts {} bytes active and {} reserved; the events say {} and {}",
                 c.active, c.reserved, now.active, now.reserved
             );
-            self.differs(Kind::PoolSum, thread, e.time, difference, at, what);
+            self.differs(Kind::PoolSum, (thread, e.time), difference, at, what);
         }
         let Pool { active, reserved } = self.peak;
         let difference = c.active_peak.abs_diff(active).max(c.reserved_peak.abs_diff(reserved));
@@ -171,13 +174,12 @@ impl Sums {
                 "the pool counts at most {} bytes active and {} reserved; the events say {active} and {reserved}",
                 c.active_peak, c.reserved_peak
             );
-            self.differs(Kind::PoolPeak, thread, e.time, difference, at, what);
+            self.differs(Kind::PoolPeak, (thread, e.time), difference, at, what);
         }
     }
 
     /// What still does not fit at the end.
     pub fn finish(&mut self, findings: &mut Findings) {
-        self.settle(u64::MAX, findings);
         self.settle(u64::MAX, findings);
     }
 

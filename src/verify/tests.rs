@@ -107,6 +107,17 @@ fn good_ones() {
         // A free that failed did not happen.
         &[alloc(1, AT, MIB), free(1), Event { kind: EventKind::FreeFailed, code: 1, ..free(1) }, free(1)],
         &[segment(1, AT, 4 * MIB), block(2, 1, AT, 4 * MIB), free(2), block(3, 1, AT, 4 * MIB)],
+        // Nor did that of its segment.
+        &[
+            segment(1, AT, 4 * MIB),
+            block(2, 1, AT, 4 * MIB),
+            free(2),
+            Event { kind: EventKind::SegmentFree, ..free(1) },
+            Event { kind: EventKind::FreeFailed, code: 1, ..free(1) },
+            Event { kind: EventKind::FreeFailed, code: 1, ..free(2) },
+            free(2),
+            block(3, 1, AT, 4 * MIB),
+        ],
         &[alloc(1, AT, 20 * MIB), tensor(2, AT, MIB), tensor(3, AT + MIB, MIB), free(2), free(3), free(1)],
         // A tensor over two mappings of physical memory.
         &[

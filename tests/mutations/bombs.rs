@@ -30,8 +30,7 @@ fn bomb(path: &Path, piece: &[u8], times: usize) {
 fn bombs() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("x.jsonl.zst");
-    // More of it in a long run.
-    let mib = if number("VRAMSCOPE_MUTATE_SECONDS").is_some() { 4096 } else { 96 };
+    let mib = number("VRAMSCOPE_MUTATE_MIB").unwrap_or(8) as usize;
     let line = |text: &str| format!("{text}\n").into_bytes();
     let pieces = [
         vec![0; 1 << 20],

@@ -3,7 +3,7 @@
 //! By default a second of it, the same every time. For longer, with histories of one's own, and to see one case again:
 //!
 //!     VRAMSCOPE_MUTATE_SECONDS=1800 VRAMSCOPE_MUTATE_TRACES=FOLDER cargo test --release --test mutations -- --nocapture
-//!     VRAMSCOPE_MUTATE_SEED=SEED … shows that case
+//!     VRAMSCOPE_MUTATE_SEED=SEED … shows that case; VRAMSCOPE_MUTATE_MIB=4096 … makes larger bombs
 
 mod bombs;
 mod mutate;

@@ -1,6 +1,7 @@
 //! A piece of a history on its way from text to lines: a [`Chunk`] is read and decompressed, a [`Batch`] is parsed as
 //! well. The work between the two can be done in any thread, the chunks of a history in several at once.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,6 +30,19 @@ pub(super) struct Cursor {
     pub(super) start: u64,
 }
 
+/// Why a line is left out; nothing: it is the last one, and cut. Told of the first only: there may be millions.
+#[derive(Debug)]
+pub(super) struct BadLine(Option<serde_json::Error>);
+
+impl fmt::Display for BadLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(e) => write!(f, "not a line of a history ({e})"),
+            None => f.write_str("the last line is cut"),
+        }
+    }
+}
+
 impl Cursor {
     /// At the beginning of a piece.
     pub(super) fn of(piece: &Piece) -> Cursor {
@@ -36,7 +50,7 @@ impl Cursor {
     }
 
     /// The next line; an error is a line that is left out.
-    pub(super) fn next(&mut self, piece: &Piece, parser: &mut Parser) -> Option<Result<Parsed, String>> {
+    pub(super) fn next(&mut self, piece: &Piece, parser: &mut Parser) -> Option<Result<Parsed, BadLine>> {
         loop {
             let rest = piece.text.get(self.at..).filter(|rest| !rest.is_empty())?;
             let end = memchr::memchr(b'\n', rest);
@@ -47,10 +61,7 @@ impl Cursor {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            return Some(parser.parse_or_header(line).map_err(|e| match end {
-                Some(_) => format!("not a line of a history ({e})"),
-                None => "the last line is cut".to_owned(),
-            }));
+            return Some(parser.parse_or_header(line).map_err(|e| BadLine(end.map(|_| e))));
         }
     }
 
@@ -130,20 +141,20 @@ impl Chunk {
                 Ok(Parsed::Live(thread, event)) => Box::new(Line::Live(thread, event)),
                 // Two files put together: their numbers and addresses mean different things.
                 Ok(Parsed::Other(other)) if matches!(*other, Line::Header(_)) => {
-                    batch.damaged(self.cursor.line, self.cursor.start, ANOTHER.to_owned());
+                    batch.damaged(self.cursor.line, self.cursor.start, &ANOTHER);
                     batch.another = true;
                     return batch;
                 }
                 Ok(Parsed::Other(other)) => other,
                 Err(what) => {
-                    batch.damaged(self.cursor.line, self.cursor.start, what);
+                    batch.damaged(self.cursor.line, self.cursor.start, &what);
                     continue;
                 }
             };
             batch.others.push(Other { events: batch.events.len(), line, what });
         }
         if let Some(broken) = self.piece.broken {
-            batch.damaged(broken.line, broken.byte, broken.what);
+            batch.damaged(broken.line, broken.byte, &broken.what);
         }
         batch
     }
@@ -165,9 +176,8 @@ impl Batch {
         self.another
     }
 
-    fn damaged(&mut self, line: u64, byte: u64, what: String) {
-        let here = Damage { path: self.path.to_path_buf(), line, byte, what, places: 1 };
-        Damage::add(&mut self.damage, &here);
+    fn damaged(&mut self, line: u64, byte: u64, what: &dyn fmt::Display) {
+        Damage::add_here(&mut self.damage, &self.path, line, byte, what);
     }
 }
 

@@ -86,15 +86,15 @@ impl Fields {
 
 impl Parser {
     /// The line in these bytes, or why there is none.
-    fn parse(&mut self, line: &[u8]) -> Result<Parsed, String> {
+    fn parse(&mut self, line: &[u8]) -> serde_json::Result<Parsed> {
         if let Some(line) = self.by_hand(line) {
             return Ok(line);
         }
-        self.by_serde(line).map_err(|e| e.to_string())
+        self.by_serde(line)
     }
 
     /// The same. Behind a cut line that never got its end, another history may begin.
-    pub(super) fn parse_or_header(&mut self, line: &[u8]) -> Result<Parsed, String> {
+    pub(super) fn parse_or_header(&mut self, line: &[u8]) -> serde_json::Result<Parsed> {
         self.parse(line).or_else(|e| {
             let header = memchr::memmem::rfind(line, b"{\"kind\":\"header\"").filter(|at| *at > 0);
             match header.map(|at| self.parse(&line[at..])) {

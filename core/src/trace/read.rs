@@ -91,6 +91,14 @@ impl Damage {
             None => *all = Some(more.clone()),
         }
     }
+
+    /// Adds a place.
+    pub(super) fn add_here(all: &mut Option<Damage>, path: &Path, line: u64, byte: u64, what: &dyn fmt::Display) {
+        match all {
+            Some(all) => all.places += 1,
+            None => *all = Some(Damage { path: path.to_owned(), line, byte, what: what.to_string(), places: 1 }),
+        }
+    }
 }
 
 impl fmt::Display for Damage {
@@ -274,9 +282,8 @@ impl Reader {
         self.chunk.cursor.start
     }
 
-    fn damaged(&mut self, line: u64, byte: u64, what: String) {
-        let path = self.chunk.path.to_path_buf();
-        Damage::add(&mut self.damage, &Damage { path, line, byte, what, places: 1 });
+    fn damaged(&mut self, line: u64, byte: u64, what: &dyn fmt::Display) {
+        Damage::add_here(&mut self.damage, &self.chunk.path, line, byte, what);
     }
 }
 
@@ -295,13 +302,13 @@ impl Iterator for Reader {
                 // Two files put together: their numbers and addresses mean different things.
                 Some(Ok(Parsed::Other(line))) if matches!(*line, Line::Header(_)) => {
                     self.another = true;
-                    self.damaged(self.line(), self.byte(), ANOTHER.to_owned());
+                    self.damaged(self.line(), self.byte(), &ANOTHER);
                 }
                 Some(Ok(Parsed::Other(line))) => return Some(*line),
-                Some(Err(what)) => self.damaged(self.line(), self.byte(), what),
+                Some(Err(what)) => self.damaged(self.line(), self.byte(), &what),
                 None => {
                     if let Some(broken) = self.chunk.piece.broken.take() {
-                        self.damaged(broken.line, broken.byte, broken.what);
+                        self.damaged(broken.line, broken.byte, &broken.what);
                     }
                     self.chunk = self.chunks.next()?;
                 }
