@@ -1,6 +1,7 @@
-//! What a number means stands before its first use, and once: modules, texts, places in Python, stacks, contexts, devices.
+//! What a number means stands before its first use, and once: modules, texts, places in Python, stacks. A context is met
+//! by one thread while others may use it already: it is met somewhere.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::trace::{Frame, Line};
@@ -40,7 +41,8 @@ pub struct Definitions {
     places: Known,
     stacks: Known,
     contexts: HashSet<u16>,
-    devices: HashSet<u64>,
+    /// Used, and not met so far: another thread may be about to say what it is.
+    unmet: BTreeMap<u16, At>,
     /// Stacks, for the end.
     pub count: u64,
 }
@@ -55,7 +57,6 @@ impl Definitions {
             }
         }
         match line {
-            Line::Device(d) => drop(self.devices.insert(d.device.into())),
             Line::Module(m) => self.modules.define("module", m.module, at, findings),
             Line::Text(t) => self.texts.define("text", t.text, at, findings),
             Line::Python(p) => self.places.define("python", p.python, at, findings),
@@ -93,15 +94,20 @@ impl Definitions {
         match e.kind {
             EventKind::Context => {
                 self.contexts.insert(e.context);
-                if !self.devices.contains(&e.extra[0]) {
-                    findings.add(Kind::Undefined, at, || format!("device {}", e.extra[0]));
-                }
+                self.unmet.remove(&e.context);
             }
             EventKind::Mark | EventKind::RegionBegin => self.texts.use_of("text", e.extra[0], at, findings),
             _ if e.context != 0 && !self.contexts.contains(&e.context) => {
-                findings.add(Kind::Undefined, at, || format!("context {}", e.context));
+                self.unmet.entry(e.context).or_insert(at);
             }
             _ => {}
+        }
+    }
+
+    /// Contexts that were used and never met.
+    pub fn finish(&mut self, findings: &mut Findings) {
+        for (context, at) in &self.unmet {
+            findings.add(Kind::Undefined, *at, || format!("context {context}"));
         }
     }
 }

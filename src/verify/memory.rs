@@ -76,6 +76,8 @@ pub struct Pool {
 #[derive(Debug, Default)]
 pub struct Books {
     given: Numbers,
+    /// Segments that left with an exported block: that they are given back may be told, or not.
+    left: Numbers,
     live: HashMap<u64, Live, Spread>,
     /// Frees without an allocation so far.
     early: HashMap<u64, At>,
@@ -207,7 +209,9 @@ impl Books {
             return;
         }
         let Some(live) = self.live.remove(&id) else {
-            if self.given.contains(id) {
+            if self.left.contains(id) {
+                // With its block.
+            } else if self.given.contains(id) {
                 findings.add(Kind::FreeTwice, at, || format!("id {id}"));
             } else if self.early.len() < EARLY {
                 // A second one is told of as the first.
@@ -306,6 +310,7 @@ impl Books {
         if let Some(segment) = there {
             self.leave_space(&segment);
             self.count(&segment, false);
+            self.left.insert(segment.id);
         }
         self.live.remove(&id);
         self.enter(&Live { role: Role::Driver, ..block }, at, findings);

@@ -153,6 +153,7 @@ impl Check {
     }
 
     fn finish(mut self, path: &Path) -> Verdict {
+        self.definitions.finish(&mut self.findings);
         self.books.finish(&mut self.findings);
         self.sums.finish(&mut self.findings);
         self.ending();

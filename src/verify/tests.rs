@@ -191,7 +191,7 @@ fn lines_that_do_not_add_up() {
         (|l| drop(l.remove(5)), &[Kind::Undefined]),
         (|l| drop(l.remove(2)), &[Kind::Undefined]),
         (|l| drop(l.remove(6)), &[Kind::Undefined]),
-        (|l| drop(l.remove(1)), &[Kind::Undefined]),
+        (|l| drop(l.remove(8)), &[Kind::FooterEvents, Kind::Undefined]),
         (|l| l.insert(6, l[5].clone()), &[Kind::DefinedTwice]),
         (|l| l.insert(10, Line::Thread(Thread { thread: 1, ..Thread::default() })), &[Kind::Sequence]),
         (
