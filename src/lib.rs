@@ -1,14 +1,18 @@
-//! The command's library: what `vramscope` does, so that tests can call it.
+//! The command `vramscope` and its library.
 //!
-//! [`cli`] holds one file a command, [`report`] one file a question, [`export`] and [`import`] one file a format, [`symbols`] turns
-//! addresses into names offline. It reads histories through `vramscope_core::trace` and never touches CUDA.
+//! [`cli`] holds one file a command, [`report`] one file a question, [`symbols`] turns addresses into names offline,
+//! [`reading`] reads histories in parallel, [`verify`] checks them; [`html`] is the page, [`export`] and [`import`] have one
+//! file a format, [`diff`] and [`merge`] put histories side by side. All of it reads histories through
+//! `vramscope_core::trace` and never touches CUDA.
 #![forbid(unsafe_code)]
 
 pub mod cli;
-pub mod html;
-pub mod export;
-pub mod import;
 pub mod diff;
+pub mod export;
+pub mod html;
+pub mod import;
 pub mod merge;
+pub mod reading;
 pub mod report;
 pub mod symbols;
+pub mod verify;

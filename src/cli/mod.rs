@@ -1,6 +1,7 @@
 //! One file a command; and what they share: [`settings`], where the library is ([`preload`]), spools ([`spool`]).
 //!
 //! Exit codes: 0 fine, 1 found something (`doctor`, `check`), 2 could not. `run` ends as the program that it ran.
+//! Exit codes: 0 fine, 1 found something (`doctor`, `verify`), 2 could not. `run` ends as the program that it ran.
 
 use std::process::ExitCode;
 
@@ -13,8 +14,8 @@ pub mod diff;
 pub mod doctor;
 pub mod elf;
 pub mod ending;
-pub mod frameworks;
 pub mod export;
+pub mod frameworks;
 pub mod harvest;
 pub mod import;
 pub mod merge;
@@ -33,6 +34,7 @@ pub mod settings;
 pub mod spool;
 pub mod stray;
 pub mod symbolize;
+pub mod verify;
 
 /// Sees every byte of GPU memory a CUDA program asks for, pools it, and explains what it was for.
 #[derive(Debug, Parser)]
@@ -60,6 +62,8 @@ pub enum Command {
     Diff(diff::Args),
     /// Show the ranks of a distributed job side by side: which one is odd, and why
     Merge(merge::Args),
+    /// Check that a history is whole and consistent
+    Verify(verify::Args),
     /// Finish the histories of programs that were killed
     Recover(recover::Args),
     /// Copy a history with its functions' names in it, to read it on another machine
@@ -80,6 +84,7 @@ pub fn main() -> ExitCode {
         Command::Import(args) => import::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Merge(args) => merge::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Recover(args) => recover::run(&args),
         Command::Symbolize(args) => symbolize::run(&args),
         Command::Ctl(args) => ctl::run(&args),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 use vramscope_core::event::{Event, EventKind};
-use vramscope_core::trace::read::Reader;
+use vramscope_core::trace::read::Item;
 use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Name, Note, Oom, Python};
 
 use super::errors::Errors;
@@ -15,6 +15,10 @@ use super::order::Order;
 use super::pool::PoolWork;
 use super::sizes::Sizes;
 use super::state::State;
+use crate::reading::Batches;
+
+/// Notes, and out-of-memories, that are kept: the library writes a few.
+const MOST: usize = 10_000;
 
 /// A frame of a stack, small.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,10 +84,12 @@ impl History {
 
     /// The same, and keeps what was held at these moments.
     pub fn read_at(path: &Path, wanted: &[Wanted]) -> Result<History> {
-        let mut reader = open(path)?;
-        let mut history = History::of_lines_at(&mut reader, wanted);
+        let mut batches = open(path)?;
+        let header = Line::Header(batches.header().clone());
+        let lines = batches.by_ref().flatten().map(|(_, item)| item.line());
+        let mut history = History::of_lines_at(std::iter::once(header).chain(lines), wanted);
         history.path = path.to_path_buf();
-        history.damage = reader.damage().map(ToString::to_string);
+        history.damage = batches.damage().map(ToString::to_string);
         let ids = history.errors.freed_twice();
         if !ids.is_empty() {
             let found = find(path, &ids).with_context(|| format!("{}: reading it again", path.display()))?;
@@ -123,16 +129,17 @@ impl History {
                     });
                     h.stacks.insert(stack.stack, frames.collect());
                 }
-                Line::Oom(oom) => h.ooms.push(*oom),
-                Line::Note(note) => h.notes.push(note),
+                Line::Oom(oom) if h.ooms.len() < MOST => h.ooms.push(*oom),
+                Line::Note(note) if h.notes.len() < MOST => h.notes.push(note),
                 Line::Footer(footer) => h.footer = Some(footer),
                 Line::Live(thread, event) => {
+                    let event = possible(&event);
                     h.state.was_live(&event);
                     h.facts.was_live(thread, &event, &h.state);
                 }
                 Line::Event(thread, event) => order.push(thread, event, &mut |t, e| h.play(t, e)),
                 Line::Thread(t) => drop(h.threads.insert(t.thread, (t.tid, t.name))),
-                Line::Text(_) | Line::Unknown => {}
+                Line::Oom(_) | Line::Note(_) | Line::Text(_) | Line::Unknown => {}
             }
         }
         order.finish(&mut |t, e| h.play(t, e));
@@ -141,6 +148,7 @@ impl History {
     }
 
     fn play(&mut self, thread: u32, e: &Event) {
+        let e = &possible(e);
         self.exited |= e.kind == EventKind::Exit;
         self.events += 1;
         self.end = self.end.max(e.time);
@@ -201,18 +209,34 @@ impl History {
     }
 }
 
+/// More bytes than any device has, and nanoseconds than any call takes: more comes from damage, and would overflow sums.
+const LARGEST: u64 = 1 << 48;
+
+/// An event without such numbers. (What a request that failed asked for may be anything.)
+fn possible(e: &Event) -> Event {
+    let mut e = *e;
+    if matches!(e.kind, EventKind::Alloc | EventKind::SegmentAlloc | EventKind::Trim | EventKind::Sample) {
+        e.bytes = e.bytes.min(LARGEST);
+        e.block = e.block.min(LARGEST);
+    }
+    if matches!(e.kind, EventKind::Alloc | EventKind::Free) {
+        e.extra[2] = e.extra[2].min(LARGEST);
+    }
+    e
+}
+
 /// The allocation and first free of some ids.
 pub type Lives = HashMap<u64, (Option<Event>, Option<Event>)>;
 
 /// Opens a history. The error says everything in one line; its source would say part of it again.
-fn open(path: &Path) -> Result<Reader> {
-    Reader::open(path).map_err(|e| anyhow!("{e}"))
+fn open(path: &Path) -> Result<Batches> {
+    Batches::open(path).map_err(|e| anyhow!("{e}"))
 }
 
 fn find(path: &Path, ids: &HashSet<u64>) -> Result<Lives> {
     let mut found = Lives::new();
-    for line in open(path)? {
-        let Line::Event(_, e) = line else { continue };
+    for (_, item) in open(path)?.flatten() {
+        let Item::Event(_, e) = item else { continue };
         if !ids.contains(&e.id) {
             continue;
         }

@@ -101,13 +101,15 @@ pub struct State {
     /// What each device said when most of it was used.
     pub samples: BTreeMap<u32, Sample>,
     groups: Vec<Group>,
-    by_key: HashMap<(u32, u32, u8, u8), u32>,
+    by_key: HashMap<(u64, u64), u32, Spread>,
     live: HashMap<u64, Live, Spread>,
     segments: HashMap<u64, Segment, Spread>,
-    contexts: HashMap<u16, u32>,
+    contexts: HashMap<u16, u32, Spread>,
     /// Frees whose allocation comes later in the file.
-    early: HashSet<u64>,
-    last_freed: HashMap<u32, (u64, Live)>,
+    early: HashSet<u64, Spread>,
+    last_freed: HashMap<u32, (u64, Live), Spread>,
+    /// A block's free and its segment's may fail together.
+    last_segment: HashMap<u32, (u64, Segment), Spread>,
     epoch: u64,
     grain: u64,
 }
@@ -140,7 +142,11 @@ impl State {
             EventKind::Free => self.free(thread, e.id),
             EventKind::FreeFailed => self.unfree(thread, e.id),
             EventKind::SegmentAlloc => self.segment_alloc(e),
-            EventKind::SegmentFree => self.segment_free(e.id),
+            EventKind::SegmentFree => {
+                if let Some(segment) = self.segment_free(e.id) {
+                    self.last_segment.insert(thread, (e.id, segment));
+                }
+            }
             EventKind::Context => {
                 self.contexts.insert(e.context, e.extra[0] as u32);
             }
@@ -202,11 +208,16 @@ impl State {
 
     /// The free before, of the same thread, did not happen.
     fn unfree(&mut self, thread: u32, id: u64) {
-        match self.last_freed.remove(&thread) {
-            Some((last, live)) if last == id => self.enter(id, live),
-            _ => {
-                self.early.remove(&id);
+        if self.last_freed.get(&thread).is_some_and(|(last, _)| *last == id) {
+            if let Some((_, live)) = self.last_freed.remove(&thread) {
+                self.enter(id, live);
             }
+        } else if self.last_segment.get(&thread).is_some_and(|(last, _)| *last == id) {
+            if let Some((_, segment)) = self.last_segment.remove(&thread) {
+                self.segment_enter(id, segment);
+            }
+        } else {
+            self.early.remove(&id);
         }
     }
 
@@ -237,26 +248,31 @@ impl State {
     }
 
     fn segment_alloc(&mut self, e: &Event) {
-        let bytes = e.bytes.max(e.block);
         self.segment_free(e.id);
-        self.segments.insert(e.id, Segment { context: e.context, bytes, ordered: e.memory == Memory::Async });
-        let rounding = self.rounding(bytes);
-        let device = self.device(e.context);
-        for t in [self.devices.entry(device).or_default(), &mut self.now] {
-            t.segments.add(bytes, bytes);
-            t.rounding += rounding;
-        }
+        let (context, bytes) = (e.context, e.bytes.max(e.block));
+        self.segment_enter(e.id, Segment { context, bytes, ordered: e.memory == Memory::Async });
         self.measure(e.time);
     }
 
-    fn segment_free(&mut self, id: u64) {
-        let Some(segment) = self.segments.remove(&id) else { return };
+    fn segment_enter(&mut self, id: u64, segment: Segment) {
+        self.segments.insert(id, segment);
+        let rounding = self.rounding(segment.bytes);
+        let device = self.device(segment.context);
+        for t in [self.devices.entry(device).or_default(), &mut self.now] {
+            t.segments.add(segment.bytes, segment.bytes);
+            t.rounding = t.rounding.saturating_add(rounding);
+        }
+    }
+
+    fn segment_free(&mut self, id: u64) -> Option<Segment> {
+        let segment = self.segments.remove(&id)?;
         let rounding = self.rounding(segment.bytes);
         let device = self.device(segment.context);
         for t in [self.devices.entry(device).or_default(), &mut self.now] {
             t.segments.take(segment.bytes, segment.bytes);
             t.rounding = t.rounding.saturating_sub(rounding);
         }
+        Some(segment)
     }
 
     /// A context ends, and what lived in it. Stream-ordered memory is the device's, physical and imported memory nobody's.
@@ -308,7 +324,7 @@ impl State {
             time: e.time,
             used: e.block.saturating_sub(e.bytes),
             total: e.block,
-            ours: totals.reserved() + totals.rounding,
+            ours: totals.reserved().saturating_add(totals.rounding),
         };
         let most = self.samples.entry(device).or_insert(sample);
         if sample.used > most.used {
@@ -319,7 +335,7 @@ impl State {
     fn group(&mut self, e: &Event) -> u32 {
         let source = Source::from_number(e.how).unwrap_or_default();
         let source = if pooled(source) { Source::Hit } else { source };
-        let key = (e.stack, e.caller, e.memory as u8, source as u8);
+        let key = (u64::from(e.stack) << 32 | u64::from(e.caller), (e.memory as u64) << 8 | source as u64);
         if let Some(group) = self.by_key.get(&key) {
             return *group;
         }

@@ -14,11 +14,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One more.
+    /// One more. (Damaged histories hold numbers of any size.)
     pub fn add(&mut self, bytes: u64, requested: u64) {
         self.count += 1;
-        self.bytes += bytes;
-        self.requested += requested;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.requested = self.requested.saturating_add(requested);
     }
 
     /// One less.
@@ -31,8 +31,8 @@ impl Tally {
     /// All of another tally too.
     pub fn merge(&mut self, other: Tally) {
         self.count += other.count;
-        self.bytes += other.bytes;
-        self.requested += other.requested;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.requested = self.requested.saturating_add(other.requested);
     }
 }
 
@@ -161,6 +161,6 @@ impl Totals {
 
     /// Device bytes taken from the driver.
     pub fn reserved(&self) -> u64 {
-        self.active() + self.inactive()
+        self.active().saturating_add(self.inactive())
     }
 }

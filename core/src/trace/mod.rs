@@ -9,10 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::Event;
 
+mod batch;
 mod oom;
 mod parse;
 pub mod read;
 pub(crate) mod source;
+mod text;
 pub mod write;
 
 pub use oom::{Grew, Holder, Library, Oom};

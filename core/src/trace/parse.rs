@@ -12,9 +12,17 @@ use crate::counters::{NAMES, PER_EVENT};
 use crate::event::{Event, EventKind, FreeHow, Memory, Source, TrimWhy};
 
 /// Reads lines. Remembers the names of entry points it saw last, because most lines repeat them.
-#[derive(Default)]
-pub(super) struct Parser {
+#[derive(Debug, Default)]
+pub struct Parser {
     apis: [(Vec<u8>, Api); 2],
+}
+
+/// A line, small: most are events.
+#[derive(Debug)]
+pub(super) enum Parsed {
+    Event(u32, Event),
+    Live(u32, Event),
+    Other(Box<Line>),
 }
 
 /// A value of an event's field.
@@ -71,26 +79,37 @@ impl Fields {
         Some(Fields { thread: 0, event, live })
     }
 
-    fn line(self) -> Line {
-        if self.live { Line::Live(self.thread, self.event) } else { Line::Event(self.thread, self.event) }
+    fn line(self) -> Parsed {
+        if self.live { Parsed::Live(self.thread, self.event) } else { Parsed::Event(self.thread, self.event) }
     }
 }
 
 impl Parser {
     /// The line in these bytes, or why there is none.
-    pub(super) fn parse(&mut self, line: &[u8]) -> Result<Line, String> {
+    fn parse(&mut self, line: &[u8]) -> serde_json::Result<Parsed> {
         if let Some(line) = self.by_hand(line) {
             return Ok(line);
         }
-        self.by_serde(line).map_err(|e| e.to_string())
+        self.by_serde(line)
     }
 
-    fn by_hand(&mut self, line: &[u8]) -> Option<Line> {
+    /// The same. Behind a cut line that never got its end, another history may begin.
+    pub(super) fn parse_or_header(&mut self, line: &[u8]) -> serde_json::Result<Parsed> {
+        self.parse(line).or_else(|e| {
+            let header = memchr::memmem::rfind(line, b"{\"kind\":\"header\"").filter(|at| *at > 0);
+            match header.map(|at| self.parse(&line[at..])) {
+                Some(Ok(Parsed::Other(line))) if matches!(*line, Line::Header(_)) => Ok(Parsed::Other(line)),
+                _ => Err(e),
+            }
+        })
+    }
+
+    fn by_hand(&mut self, line: &[u8]) -> Option<Parsed> {
         let rest = line.strip_prefix(b"{\"kind\":\"")?;
         let end = rest.iter().take(32).position(|&b| b == b'"')?;
         let (kind, mut rest) = (&rest[..end], &rest[end + 1..]);
         if kind == b"stack" {
-            return stack(rest).map(Line::Stack);
+            return stack(rest).map(|stack| Parsed::Other(Box::new(Line::Stack(stack))));
         }
         let mut fields = Fields::new(kind)?;
         loop {
@@ -115,14 +134,14 @@ impl Parser {
         }
     }
 
-    fn by_serde(&mut self, line: &[u8]) -> serde_json::Result<Line> {
+    fn by_serde(&mut self, line: &[u8]) -> serde_json::Result<Parsed> {
         #[derive(Deserialize)]
         struct Kind<'a> {
             #[serde(borrow)]
             kind: Cow<'a, str>,
         }
         let kind = serde_json::from_slice::<Kind<'_>>(line)?.kind;
-        Ok(match &*kind {
+        Ok(Parsed::Other(Box::new(match &*kind {
             "header" => Line::Header(serde_json::from_slice(line)?),
             "device" => Line::Device(serde_json::from_slice(line)?),
             "thread" => Line::Thread(serde_json::from_slice(line)?),
@@ -135,7 +154,9 @@ impl Parser {
             "note" => Line::Note(serde_json::from_slice(line)?),
             "footer" => Line::Footer(serde_json::from_slice(line)?),
             kind => {
-                let Some(mut fields) = Fields::new(kind.as_bytes()) else { return Ok(Line::Unknown) };
+                let Some(mut fields) = Fields::new(kind.as_bytes()) else {
+                    return Ok(Parsed::Other(Box::new(Line::Unknown)));
+                };
                 let object: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(line)?;
                 // The defaults of other fields hang on it.
                 if let Some(of) = object.get("of").and_then(|of| of.as_str()) {
@@ -153,9 +174,9 @@ impl Parser {
                         _ => {}
                     }
                 }
-                fields.line()
+                return Ok(fields.line());
             }
-        })
+        })))
     }
 
     /// Sets a field. Fields of newer versions are left out.
@@ -225,9 +246,16 @@ impl Parser {
 }
 
 /// A number of at most 19 digits, and what follows.
+#[inline]
 fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0;
     let mut len = 0;
+    // Eight at a time, as addresses and times have.
+    while let Some(eight) = bytes.get(len..).and_then(<[u8]>::first_chunk).filter(|_| len < 16) {
+        let Some(number) = eight_digits(u64::from_le_bytes(*eight)) else { break };
+        value = value * 100_000_000 + number;
+        len += 8;
+    }
     while let Some(digit @ b'0'..=b'9') = bytes.get(len) {
         if len == 19 {
             return None;
@@ -236,6 +264,20 @@ fn digits(bytes: &[u8]) -> Option<(u64, &[u8])> {
         len += 1;
     }
     (len > 0).then(|| (value, &bytes[len..]))
+}
+
+/// Eight digits, the first in the lowest byte: pairs, fours, and the whole.
+#[inline]
+fn eight_digits(text: u64) -> Option<u64> {
+    const ZEROS: u64 = 0x3030_3030_3030_3030;
+    let digits = text ^ ZEROS;
+    // A byte that is not 0 to 9 has one of its upper four bits set, as it is or with 6 added.
+    if (digits | digits.wrapping_add(0x0606_0606_0606_0606)) & 0xf0f0_f0f0_f0f0_f0f0 != 0 {
+        return None;
+    }
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
+    Some(fours.wrapping_mul(10_000).wrapping_add(fours >> 32) & 0xffff_ffff)
 }
 
 /// `,"stack":7,"frames":[[1,2],5,[3,4,1]]}`
@@ -270,4 +312,30 @@ fn stack(rest: &[u8]) -> Option<Stack> {
         _ => return None,
     };
     Some(Stack { stack: u32::try_from(number).ok()?, frames, cut })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_what_the_standard_library_reads() {
+        for text in ["0", "7", "12345678", "123456789", "1234567890123456", "9007199254740991", "0000000000000000001"] {
+            for after in ["", ",", "}", "x12345678", "/", ":"] {
+                let bytes = format!("{text}{after}");
+                assert_eq!(digits(bytes.as_bytes()), Some((text.parse().unwrap(), after.as_bytes())), "{bytes}");
+            }
+        }
+        for text in ["", "x", "-1", "12345678901234567890", ":", "/1234567"] {
+            assert_eq!(digits(text.as_bytes()), None, "{text}");
+        }
+        for wrong in 0..=255u8 {
+            for at in 0..8 {
+                let mut bytes = *b"90817263";
+                bytes[at] = wrong;
+                let expected = std::str::from_utf8(&bytes).ok().filter(|t| t.bytes().all(|b| b.is_ascii_digit()));
+                assert_eq!(eight_digits(u64::from_le_bytes(bytes)), expected.map(|t| t.parse().unwrap()));
+            }
+        }
+    }
 }

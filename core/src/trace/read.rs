@@ -1,17 +1,21 @@
 //! A history from its file: plain or compressed, whole, cut or damaged. Whatever the bytes are, reading ends without a
-//! panic and within bounded memory, and says what it had to leave out.
+//! panic and within bounded memory, and says what it had to leave out. Nothing here starts a thread: the preload library
+//! holds this code too. [`Chunks`] is for who does (the command's `reading`).
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::parse::Parser;
-use super::source::{MAGIC, More, Source};
+use super::batch::{ANOTHER, Cursor};
+use super::parse::Parsed;
+use super::source::MAGIC;
+use super::text::{Piece, Text};
 use super::{FORMAT, Header, Line, VERSION};
 
-/// No line is longer. (A stack of 1,000 frames takes 30 KiB.)
-const LONGEST: usize = 64 << 20;
+pub use super::batch::{Batch, Chunk, Item, Items};
+pub use super::parse::Parser;
 
 /// Why a history cannot be read at all.
 #[derive(Debug)]
@@ -79,6 +83,24 @@ pub struct Damage {
     pub places: u64,
 }
 
+impl Damage {
+    /// Adds what was found later.
+    pub fn add(all: &mut Option<Damage>, more: &Damage) {
+        match all {
+            Some(all) => all.places = all.places.saturating_add(more.places),
+            None => *all = Some(more.clone()),
+        }
+    }
+
+    /// Adds a place.
+    pub(super) fn add_here(all: &mut Option<Damage>, path: &Path, line: u64, byte: u64, what: &dyn fmt::Display) {
+        match all {
+            Some(all) => all.places += 1,
+            None => *all = Some(Damage { path: path.to_owned(), line, byte, what: what.to_string(), places: 1 }),
+        }
+    }
+}
+
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: line {} (byte {}): {}", self.path.display(), self.line, self.byte, self.what)?;
@@ -92,57 +114,152 @@ impl fmt::Display for Damage {
 /// The files of a history, oldest first: a rotated one has an older part beside it.
 pub fn parts(path: &Path) -> Vec<PathBuf> {
     let older = super::older_part(path);
-    let part = |path: &Path| File::open(path).ok().map(|file| file.header);
-    match (part(&older), part(path)) {
+    let part = |path: &Path| Chunks::open_part(path, u64::MAX).ok().map(|chunks| chunks.header);
+    // What is no regular file can be read once only: it is not opened without need.
+    let Some(before) = part(&older) else { return vec![path.to_owned()] };
+    match part(path) {
         // The older part of this history, not of another that had the name.
-        (Some(before), Some(part)) if before.same_run(&part) && before.part.checked_add(1) == Some(part.part) => {
+        Some(part) if before.same_run(&part) && before.part.checked_add(1) == Some(part.part) => {
             vec![older, path.to_owned()]
         }
         // Killed between the renaming of the old part and the creation of the new one.
-        (Some(_), None) if !path.exists() => vec![older],
+        None if !path.exists() => vec![older],
         _ => vec![path.to_owned()],
     }
 }
 
-/// Reads the lines of a history, all its parts.
-pub struct Reader {
-    file: File,
-    rest: VecDeque<PathBuf>,
-    damage: Option<Damage>,
-    /// The header of the first part, still to be handed out.
-    first: Option<Header>,
+/// A history as chunks of text, all its parts: for who parses in several threads.
+#[derive(Debug)]
+pub struct Chunks {
+    path: Arc<Path>,
+    text: Text,
+    /// Read with the header.
+    opened: Option<Chunk>,
     header: Header,
-    /// In a later part, whose opening only repeats.
+    rest: VecDeque<PathBuf>,
+    /// In a later part.
     later: bool,
 }
 
-impl fmt::Debug for Reader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader").field("path", &self.file.path).field("line", &self.file.line).finish_non_exhaustive()
+/// Text of a chunk, about: much for what its hand-over costs, little for memory.
+const SIZE: usize = 512 << 10;
+/// Where only the header is wanted, no more than one read.
+const FIRST: usize = 1;
+
+impl Chunks {
+    /// Opens a history. The older part of a rotated one is read first.
+    pub fn open(path: &Path) -> Result<Chunks, ReadError> {
+        let mut rest: VecDeque<PathBuf> = parts(path).into();
+        let first = rest.pop_front().unwrap_or_else(|| path.to_owned());
+        Ok(Chunks { rest, ..Chunks::open_part(&first, u64::MAX)? })
     }
+
+    /// Opens one file, and reads it up to this length of its text.
+    fn open_part(path: &Path, limit: u64) -> Result<Chunks, ReadError> {
+        let error = |kind| ReadError { path: path.to_owned(), kind };
+        let mut text = Text::open(path, limit).map_err(|e| error(ReadErrorKind::Io(e)))?;
+        // Empty lines may come before it.
+        let (piece, cursor, first) = loop {
+            let piece = text.next(FIRST).ok_or_else(|| error(ReadErrorKind::Empty))?;
+            let mut cursor = Cursor::of(&piece);
+            match cursor.next(&piece, &mut Parser::default()) {
+                None if piece.broken.is_none() => {}
+                first => break (piece, cursor, first),
+            }
+        };
+        let header = match first {
+            Some(Ok(Parsed::Other(line))) => match *line {
+                Line::Header(header) if header.format == FORMAT => header,
+                _ => return Err(error(ReadErrorKind::NotHistory)),
+            },
+            // A header or a frame that is cut is a history cut before its first line, not some other file.
+            None | Some(Err(_)) if text.is_compressed() => return Err(error(ReadErrorKind::Empty)),
+            Some(Err(_)) if cursor.is_past(&piece) && could_begin(&piece.text[..]) => {
+                return Err(error(ReadErrorKind::Empty));
+            }
+            _ => return Err(error(ReadErrorKind::NotHistory)),
+        };
+        if header.version > VERSION {
+            return Err(error(ReadErrorKind::Newer(header.version)));
+        }
+        let path: Arc<Path> = path.into();
+        let opened = Some(Chunk { path: path.clone(), piece, cursor, later: false });
+        Ok(Chunks { path, text, opened, header, rest: VecDeque::new(), later: false })
+    }
+
+    /// The header of the first part. It is not among the lines of the chunks.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The place of the line read last, with what is wrong behind it.
+    fn broken_here(&self, what: String) -> Chunk {
+        let piece = Piece { broken: Some(self.text.last_place(what)), ..Piece::default() };
+        Chunk { path: self.path.clone(), cursor: Cursor::of(&piece), piece, later: self.later }
+    }
+}
+
+/// Whether a history's file may begin so, and end there.
+fn could_begin(text: &[u8]) -> bool {
+    let text = text.trim_ascii_start();
+    text.starts_with(b"{\"kind\":\"header\"") || MAGIC.starts_with(text)
+}
+
+impl Iterator for Chunks {
+    type Item = Chunk;
+
+    fn next(&mut self) -> Option<Chunk> {
+        loop {
+            if let Some(mut chunk) = self.opened.take() {
+                chunk.later = self.later;
+                return Some(chunk);
+            }
+            if let Some(piece) = self.text.next(SIZE) {
+                let cursor = Cursor::of(&piece);
+                return Some(Chunk { path: self.path.clone(), piece, cursor, later: self.later });
+            }
+            let path = self.rest.pop_front()?;
+            match Chunks::open_part(&path, u64::MAX) {
+                Ok(Chunks { path, text, opened, .. }) => (self.path, self.text, self.opened) = (path, text, opened),
+                Err(e) => return Some(self.broken_here(e.to_string())),
+            }
+            self.later = true;
+        }
+    }
+}
+
+/// Reads the lines of a history, all its parts.
+#[derive(Debug)]
+pub struct Reader {
+    chunks: Chunks,
+    chunk: Chunk,
+    parser: Parser,
+    damage: Option<Damage>,
+    /// The header of the first part, still to be handed out.
+    first: Option<Header>,
+    another: bool,
 }
 
 impl Reader {
     /// Opens a history. The older part of a rotated one is read first.
     pub fn open(path: &Path) -> Result<Reader, ReadError> {
-        let mut rest: VecDeque<PathBuf> = parts(path).into();
-        let first = rest.pop_front().unwrap_or_else(|| path.to_owned());
-        Ok(Reader { rest, ..Reader::of(File::open(&first)?) })
+        Chunks::open(path).map(Reader::of)
     }
 
     /// Opens one file, and reads it up to this length of its text.
     pub(crate) fn open_part(path: &Path, text: u64) -> Result<Reader, ReadError> {
-        Ok(Reader::of(File::open_up_to(path, text)?))
+        Chunks::open_part(path, text).map(Reader::of)
     }
 
-    fn of(file: File) -> Reader {
-        let header = file.header.clone();
-        Reader { rest: VecDeque::new(), damage: None, first: Some(header.clone()), header, later: false, file }
+    fn of(mut chunks: Chunks) -> Reader {
+        let first = Some(chunks.header.clone());
+        let chunk = chunks.next().unwrap_or_else(|| chunks.broken_here(String::new()));
+        Reader { chunks, chunk, parser: Parser::default(), damage: None, first, another: false }
     }
 
     /// The header.
     pub fn header(&self) -> &Header {
-        &self.header
+        self.chunks.header()
     }
 
     /// What had to be left out so far; all of it, after the last line.
@@ -152,42 +269,21 @@ impl Reader {
 
     /// Whether reading ended where another history begins in the same file.
     pub fn meets_another(&self) -> bool {
-        self.file.another
+        self.another
     }
 
     /// Line number of the line handed out last, in its part.
     pub fn line(&self) -> u64 {
-        self.file.line
+        self.chunk.cursor.line
     }
 
     /// Where the line handed out last begins in the text of its part.
     pub(crate) fn byte(&self) -> u64 {
-        self.file.line_start
+        self.chunk.cursor.start
     }
 
-    fn damaged(&mut self, what: String) {
-        match &mut self.damage {
-            Some(damage) => damage.places += 1,
-            None => {
-                let (path, line, byte) = (self.file.path.clone(), self.file.line, self.file.line_start);
-                self.damage = Some(Damage { path, line, byte, what, places: 1 });
-            }
-        }
-    }
-
-    fn next_part(&mut self) -> bool {
-        let Some(path) = self.rest.pop_front() else { return false };
-        match File::open(&path) {
-            Ok(file) => {
-                self.file = file;
-                self.later = true;
-                true
-            }
-            Err(e) => {
-                self.damaged(e.to_string());
-                false
-            }
-        }
+    fn damaged(&mut self, line: u64, byte: u64, what: &dyn fmt::Display) {
+        Damage::add_here(&mut self.damage, &self.chunk.path, line, byte, what);
     }
 }
 
@@ -198,191 +294,26 @@ impl Iterator for Reader {
         if let Some(header) = self.first.take() {
             return Some(Line::Header(header));
         }
-        while !self.file.another {
-            match self.file.next() {
-                Some(Ok(Line::Live(..))) if self.later => {}
+        while !self.another {
+            match self.chunk.cursor.next(&self.chunk.piece, &mut self.parser) {
+                Some(Ok(Parsed::Event(thread, event))) => return Some(Line::Event(thread, event)),
+                Some(Ok(Parsed::Live(..))) if self.chunk.later => {}
+                Some(Ok(Parsed::Live(thread, event))) => return Some(Line::Live(thread, event)),
                 // Two files put together: their numbers and addresses mean different things.
-                Some(Ok(Line::Header(_))) => {
-                    self.damaged("another history begins here and is not read".to_owned());
-                    self.file.another = true;
+                Some(Ok(Parsed::Other(line))) if matches!(*line, Line::Header(_)) => {
+                    self.another = true;
+                    self.damaged(self.line(), self.byte(), &ANOTHER);
                 }
-                Some(Ok(line)) => return Some(line),
-                Some(Err(what)) => self.damaged(what),
-                None if self.next_part() => {}
-                None => break,
+                Some(Ok(Parsed::Other(line))) => return Some(*line),
+                Some(Err(what)) => self.damaged(self.line(), self.byte(), &what),
+                None => {
+                    if let Some(broken) = self.chunk.piece.broken.take() {
+                        self.damaged(broken.line, broken.byte, &broken.what);
+                    }
+                    self.chunk = self.chunks.next()?;
+                }
             }
         }
         None
     }
-}
-
-/// One file of a history.
-struct File {
-    path: PathBuf,
-    source: Source,
-    parser: Parser,
-    header: Header,
-    text: Vec<u8>,
-    /// The part of `text` not parsed yet.
-    at: usize,
-    /// Up to where no end of line was found.
-    searched: usize,
-    /// Where in the whole text `at` is.
-    offset: u64,
-    /// Lines begun, and where the last of them begins.
-    line: u64,
-    line_start: u64,
-    /// Stop there.
-    limit: u64,
-    ended: bool,
-    /// In a line that is too long, or whose beginning was lost.
-    skipping: bool,
-    /// Another history begins after this one.
-    another: bool,
-}
-
-impl File {
-    fn open(path: &Path) -> Result<File, ReadError> {
-        File::open_up_to(path, u64::MAX)
-    }
-
-    fn open_up_to(path: &Path, limit: u64) -> Result<File, ReadError> {
-        let error = |kind| ReadError { path: path.to_owned(), kind };
-        let source = Source::open(path).map_err(|e| error(ReadErrorKind::Io(e)))?;
-        let mut file = File {
-            path: path.to_owned(),
-            source,
-            parser: Parser::default(),
-            header: Header::default(),
-            text: Vec::new(),
-            at: 0,
-            searched: 0,
-            offset: 0,
-            line: 0,
-            line_start: 0,
-            limit,
-            ended: false,
-            skipping: false,
-            another: false,
-        };
-        match file.next() {
-            Some(Ok(Line::Header(header))) if header.format == FORMAT && header.version <= VERSION => {
-                file.header = header;
-                Ok(file)
-            }
-            Some(Ok(Line::Header(h))) if h.format == FORMAT => Err(error(ReadErrorKind::Newer(h.version))),
-            None => Err(error(ReadErrorKind::Empty)),
-            // A header or a frame that is cut is a history cut before its first line, not some other file.
-            Some(Err(_))
-                if file.source.is_compressed()
-                    || file.ended
-                        && (file.text.starts_with(b"{\"kind\":\"header\"") || MAGIC.starts_with(&file.text)) =>
-            {
-                Err(error(ReadErrorKind::Empty))
-            }
-            _ => Err(error(ReadErrorKind::NotHistory)),
-        }
-    }
-
-    /// The next line; an error is a place that is left out.
-    fn next(&mut self) -> Option<Result<Line, String>> {
-        loop {
-            if let Some(found) = memchr::memchr(b'\n', &self.text[self.searched..]) {
-                let (from, end) = (self.at, self.searched + found);
-                self.advance(end + 1);
-                if std::mem::take(&mut self.skipping) {
-                    continue;
-                }
-                let line = &self.text[from..end];
-                if line.trim_ascii().is_empty() {
-                    continue;
-                }
-                return Some(parse(&mut self.parser, line).map_err(|e| format!("not a line of a history ({e})")));
-            }
-            self.searched = self.text.len();
-            if self.ended {
-                return self.last();
-            }
-            if self.text.len() - self.at > LONGEST {
-                self.drop_text();
-                if !std::mem::replace(&mut self.skipping, true) {
-                    return Some(Err("a line longer than 64 MiB".to_owned()));
-                }
-            }
-            if let Some(what) = self.more() {
-                // The line that the break cut is lost; the next frame begins a line.
-                self.drop_text();
-                self.skipping = false;
-                return Some(Err(what));
-            }
-        }
-    }
-
-    /// What is left after the last end of line: a line whose end was cut, or nearly so.
-    fn last(&mut self) -> Option<Result<Line, String>> {
-        let (from, end) = (self.at, self.text.len());
-        if from == end || self.skipping {
-            return None;
-        }
-        self.advance(end);
-        let line = &self.text[from..end];
-        if line.trim_ascii().is_empty() {
-            return None;
-        }
-        Some(parse(&mut self.parser, line).map_err(|_| "the last line is cut".to_owned()))
-    }
-
-    /// Counts the line up to `end` as begun.
-    fn advance(&mut self, end: usize) {
-        self.line += 1;
-        self.line_start = self.offset;
-        self.offset += (end - self.at) as u64;
-        self.at = end;
-        self.searched = end;
-    }
-
-    /// Gives up the text not parsed yet.
-    fn drop_text(&mut self) {
-        let end = self.text.len();
-        if end > self.at {
-            self.advance(end);
-        }
-    }
-
-    /// Reads on; says what broke, if something did.
-    fn more(&mut self) -> Option<String> {
-        self.text.drain(..self.at);
-        self.searched -= self.at;
-        self.at = 0;
-        let broken = match self.source.read(&mut self.text) {
-            Ok(More::Text | More::FrameEnd) => None,
-            Ok(More::End) => {
-                self.ended = true;
-                None
-            }
-            Ok(More::Broken(what)) => Some(what.to_owned()),
-            Err(e) => {
-                self.ended = true;
-                Some(format!("cannot be read further: {e}"))
-            }
-        };
-        let got = self.offset + self.text.len() as u64;
-        if got >= self.limit {
-            self.text.truncate((self.limit - self.offset) as usize);
-            self.ended = true;
-            return None;
-        }
-        broken
-    }
-}
-
-/// Reads a line. Behind a cut line that never got its end, another history may begin.
-fn parse(parser: &mut Parser, line: &[u8]) -> Result<Line, String> {
-    parser.parse(line).or_else(|e| {
-        let header = memchr::memmem::rfind(line, b"{\"kind\":\"header\"").filter(|at| *at > 0);
-        match header.map(|at| parser.parse(&line[at..])) {
-            Some(Ok(header @ Line::Header(_))) => Ok(header),
-            _ => Err(e),
-        }
-    })
 }

@@ -35,6 +35,12 @@ pub(crate) struct Source {
     frames: Option<Frames>,
 }
 
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Source").field("position", &self.position()).finish_non_exhaustive()
+    }
+}
+
 struct Frames {
     decoder: Decoder<'static>,
     /// Where in the file the current frame begins.
@@ -131,8 +137,17 @@ impl Source {
         let Some(frames) = &mut self.frames else { return Ok(More::End) };
         frames.inside = false;
         frames.decoder.reinit()?;
-        // Its size can't be trusted: look from its own beginning.
+        // Its size can't be trusted: look from its own beginning, which may still be here.
         let mut from = frames.start + MAGIC.len() as u64;
+        let input = self.offset - self.end as u64;
+        if let Some(at) = from.checked_sub(input).and_then(|at| usize::try_from(at).ok()).filter(|at| *at <= self.end) {
+            if let Some(found) = memmem::find(&self.input[at..self.end], &MAGIC) {
+                self.at = at + found;
+                return Ok(More::Broken(what));
+            }
+            // The magic may lie across the border.
+            from = from.max(self.offset.saturating_sub(MAGIC.len() as u64 - 1));
+        }
         loop {
             self.file.seek(SeekFrom::Start(from))?;
             (self.at, self.end, self.offset) = (0, 0, from);
@@ -152,7 +167,6 @@ impl Source {
                 self.at = self.end;
                 return Ok(More::Broken(what));
             }
-            // The magic may lie across the border.
             from += (self.end - (MAGIC.len() - 1)) as u64;
         }
     }

@@ -59,6 +59,18 @@ fn a_free_that_failed_did_not_happen() {
 }
 
 #[test]
+fn a_block_and_its_segment_may_fail_to_be_freed_together() {
+    let mut s = Script::new();
+    let (id, segment) = s.miss(MIB, 2 * MIB, 0);
+    s.free(id, FreeHow::Driver);
+    s.event(event(EventKind::SegmentFree, segment));
+    s.event(event(EventKind::FreeFailed, segment));
+    s.event(event(EventKind::FreeFailed, id));
+    let now = s.history().state.now;
+    assert_eq!((now.active(), now.pool_reserved(), now.inactive()), (2 * MIB, 2 * MIB, 0));
+}
+
+#[test]
 fn a_free_may_come_before_its_allocation() {
     let mut state = State::new(0);
     state.play(1, &event(EventKind::Free, 7));
