@@ -287,3 +287,19 @@ fn the_report_adds_up() {
     println!("{text}");
     assert!(text.contains("25.0 MiB"), "{run}: what is alive is not told");
 }
+
+/// PyTorch's pluggable interface, which is there in every mode.
+#[test]
+fn pluggable() {
+    let runs = Program::new("pluggable", Link::Runtime13).same(&[Mode::Pooled, Mode::Ordered]);
+    runs[0].assert_success();
+    assert!(!runs[0].stdout.contains(" 1 wrong") && runs[0].stdout.contains("graphs: 51 blocks looked at, 0 wrong"));
+    for run in &runs[1..] {
+        let history = run.history();
+        let served = |e: &&Event| {
+            e.kind == EventKind::Alloc && matches!(Source::from_number(e.how), Some(Source::Hit | Source::Miss))
+        };
+        let count = history.events().map(|(_, e)| e).filter(|e| e.memory == Memory::Async).filter(served).count();
+        assert!(count > 80, "{count} served");
+    }
+}

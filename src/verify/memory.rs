@@ -165,7 +165,9 @@ impl Books {
         let live = Live::of(e);
         if live.role == Role::Block {
             let segment = self.live.get(&e.extra[0]).filter(|s| s.role == Role::Segment && s.context == e.context);
-            if segment.is_none() || !self.driver.covers(live.address, live.bytes) {
+            // A stream-ordered block may span several segments side by side, and names none.
+            let named = segment.is_some() || e.memory == Memory::Async && e.extra[0] == 0;
+            if !named || !self.driver.covers(live.address, live.bytes) {
                 findings.add(Kind::OutsideSegment, at, || format!("id {} in segment {}", e.id, e.extra[0]));
             }
         }

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use vramscope_core::event::TrimWhy;
 
 use super::{Arena, new, streams};
-use crate::capture;
-
 /// PyTorch's name of a pool.
 pub type PoolId = (u64, u64);
 
@@ -16,7 +14,7 @@ struct Private {
     device: i32,
     id: PoolId,
     arena: &'static Arena,
-    /// Requests go to it now: of streams that capture, or of this thread.
+    /// Requests go to it now: those of streams that capture, and those of this thread.
     open: Option<u64>,
     released: bool,
 }
@@ -41,10 +39,10 @@ pub fn some(device: i32) -> impl Iterator<Item = &'static Arena> {
     any.then(all).into_iter().flatten().filter(move |a| a.backing().device() == device)
 }
 
-/// Requests go to the pool from now on: those of streams that capture, or, outside of captures, this thread's.
+/// Requests go to the pool from now on: those of streams that capture, and this thread's.
 pub fn begin(device: i32, id: PoolId) {
     let mut list = all_mut();
-    let open = Some(if capture::any() { 0 } else { streams::me() });
+    let open = Some(streams::me());
     if let Some(p) = list.iter_mut().find(|p| p.device == device && p.id == id) {
         p.open = open;
         p.released = false;
@@ -85,7 +83,9 @@ pub fn of(device: i32, capturing: bool) -> Option<&'static Arena> {
     if COUNT.load(Relaxed) == 0 {
         return None;
     }
-    let me = if capturing { 0 } else { streams::me() };
+    let me = streams::me();
     let list = ALL.read().unwrap_or_else(|e| e.into_inner());
-    list.iter().find(|p| p.device == device && p.open == Some(me)).map(|p| p.arena)
+    // (What captures may be a stream of another thread: autograd's.)
+    let mut open = list.iter().rev().filter(|p| p.device == device);
+    open.find(|p| p.open.is_some_and(|thread| capturing || thread == me)).map(|p| p.arena)
 }

@@ -2,8 +2,10 @@
 
 It runs the sitecustomize that would have been imported without it, and takes itself off sys.path. CuPy has no variable that
 selects the driver's asynchronous allocator (the one that vramscope serves), so it waits for `import cupy`, and then sets an
-allocator that asks for cupy.cuda.malloc_async: until the program sets one of its own. Nothing is imported here that the
-program did not ask for, and whatever goes wrong leaves the program as it would be without. Any Python since 2.7 can read it.
+allocator that asks for cupy.cuda.malloc_async: until the program sets one of its own. And torch.compile's trees of CUDA
+graphs ask PyTorch's allocator what its cudaMallocAsync backend can't answer (checkPoolLiveAllocations, in 2.11), so it
+waits for torch._inductor.config, and has each graph kept by itself. Nothing is imported here that the program did not ask
+for, and whatever goes wrong leaves the program as it would be without. Any Python since 2.7 can read it.
 """
 
 import os
@@ -65,14 +67,27 @@ def _allocator(cupy):
     return vramscope_allocator
 
 
+def _cupy(cupy):
+    cupy.cuda.set_allocator(_allocator(cupy))
+
+
+def _inductor(config):
+    set_by_user = [os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")]
+    if any("cudaMallocAsync" in value for value in set_by_user):
+        config.triton.cudagraph_trees = False
+
+
 class _AfterImport(object):
-    """Of sys.meta_path: lets the others find `cupy`, and does its work when that module has been run."""
+    """Of sys.meta_path: lets the others find a module, and does its work when that has been run."""
+
+    def __init__(self, name, work):
+        self.name, self.work = name, work
 
     def find_spec(self, name, path=None, target=None):
-        if name != "cupy":
+        if name != self.name:
             return None
         for finder in list(sys.meta_path):
-            find = None if finder is self else getattr(finder, "find_spec", None)
+            find = None if isinstance(finder, _AfterImport) else getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find is not None else None
             if spec is not None:
                 try:
@@ -93,7 +108,7 @@ class _AfterImport(object):
             run(module)
             try:
                 sys.meta_path.remove(self)
-                module.cuda.set_allocator(_allocator(module))
+                self.work(module)
             except Exception:
                 pass
 
@@ -102,7 +117,8 @@ class _AfterImport(object):
 
 try:
     if os.environ.get("VRAMSCOPE_POOL", "").strip() in ("on", "1") and sys.version_info >= (3, 4):
-        sys.meta_path.insert(0, _AfterImport())
+        sys.meta_path.insert(0, _AfterImport("cupy", _cupy))
+        sys.meta_path.insert(0, _AfterImport("torch._inductor.config", _inductor))
 except Exception:
     pass
 _without_us()

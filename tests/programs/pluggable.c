@@ -1,0 +1,108 @@
+/* What PyTorch does with a pluggable allocator: memory for work of streams, streams that use what others free, private pools
+ * under graphs. Bare there is no such allocator, so the runtime's own calls stand in its place: the answers are the same. */
+#include <dlfcn.h>
+#include "ordered.h"
+#include "vramscope.h"
+
+#define N 100000
+
+static __typeof__(&vramscope_torch_malloc) torch_malloc;
+static __typeof__(&vramscope_torch_free) torch_free;
+static __typeof__(&vramscope_torch_record_stream) torch_record_stream;
+static __typeof__(&vramscope_torch_begin_pool) begin_pool;
+static __typeof__(&vramscope_torch_end_pool) end_pool;
+static __typeof__(&vramscope_torch_release_pool) release_pool;
+static __typeof__(&vramscope_torch_reset) reset;
+static __typeof__(&vramscope_torch_base) base;
+
+static CUdeviceptr torch_take(size_t bytes, CUstream s) {
+  if (!torch_malloc) return get(bytes, s);
+  CUdeviceptr p = (CUdeviceptr)(uintptr_t)torch_malloc((ptrdiff_t)bytes, 0, s);
+  REQUIRE(p);
+  return p;
+}
+static void torch_give(CUdeviceptr p, size_t bytes, CUstream s) {
+  if (torch_free) torch_free((void*)(uintptr_t)p, (ptrdiff_t)bytes, 0, s);
+  else put(p, s);
+}
+static void fill(CUdeviceptr p, unsigned v, CUstream s) { MUST(cuMemsetD32Async(p, v, N, s)); }
+
+static void streams(CUstream a, CUstream b) {
+  CUdeviceptr p = torch_take(4 * N, a), q;
+  fill(p, 1, a);
+  check_block("its own", p, N, 1, a);
+  after(b, a);
+  /* b reads it while a frees it and goes on */
+  CUdeviceptr copy = torch_take(4 * N, b);
+  slow_copy(b, copy, p, N, MS(20));
+  if (torch_record_stream) torch_record_stream((void*)(uintptr_t)p, b);
+  else after(a, b);
+  torch_give(p, 4 * N, a);
+  for (int i = 0; i < 8; ++i) {
+    q = torch_take(4 * N, a);
+    fill(q, 2, a);
+    torch_give(q, 4 * N, a);
+  }
+  check_block("read by another stream", copy, N, 1, b);
+  torch_give(copy, 4 * N, b);
+  size_t size = 0;
+  q = torch_take(1000, a);
+  printf("base %d", !base || base((void*)(uintptr_t)(q + 10), &size) == (void*)(uintptr_t)q);
+  printf(", size %d\n", !base || size == 1024);
+  torch_give(q, 1000, a);
+  /* nothing and nobody */
+  printf("nothing %d\n", !torch_malloc || !torch_malloc(0, 0, a));
+  if (torch_free) torch_free(NULL, 0, 0, a);
+  if (reset) reset();
+}
+
+static void graph(CUstream s, uint64_t id) {
+  cudaGraph_t g;
+  cudaGraphExec_t exec;
+  CUdeviceptr in = torch_take(4 * N, s), out = torch_take(4 * N, s);
+  fill(in, 5, s);
+  MUST(cudaStreamSynchronize(s));
+  if (begin_pool) begin_pool(0, 0, id, NULL);
+  MUST(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+  CUdeviceptr x = torch_take(4 * N, s);
+  MUST(cuMemcpyDtoDAsync(x, in, 4 * N, s));
+  MUST(cuMemcpyDtoDAsync(out, x, 4 * N, s));
+  torch_give(x, 4 * N, s);
+  CUdeviceptr y = torch_take(4 * N, s);
+  fill(y, 99, s);
+  torch_give(y, 4 * N, s);
+  MUST(cudaStreamEndCapture(s, &g));
+  if (end_pool) end_pool(0, 0, id);
+  MUST(cudaGraphInstantiate(&exec, g, 0));
+  /* What the graph writes at its launch is nobody else's. */
+  CUdeviceptr other[16];
+  for (int i = 0; i < 16; ++i) fill(other[i] = torch_take(4 * N, s), 1000 + i, s);
+  MUST(cudaGraphLaunch(exec, s));
+  check_block("the graph's result", out, N, 5, s);
+  for (int i = 0; i < 16; ++i) check_block("beside the graph", other[i], N, 1000 + i, s);
+  for (int i = 0; i < 16; ++i) torch_give(other[i], 4 * N, s);
+  MUST(cudaGraphExecDestroy(exec));
+  MUST(cudaGraphDestroy(g));
+  if (release_pool) release_pool(0, 0, id);
+  torch_give(in, 4 * N, s);
+  torch_give(out, 4 * N, s);
+}
+
+int main(void) {
+#define FIND(name, variable) variable = (__typeof__(variable))(uintptr_t)dlsym(RTLD_DEFAULT, #name)
+  FIND(vramscope_torch_malloc, torch_malloc);
+  FIND(vramscope_torch_free, torch_free);
+  FIND(vramscope_torch_record_stream, torch_record_stream);
+  FIND(vramscope_torch_begin_pool, begin_pool);
+  FIND(vramscope_torch_end_pool, end_pool);
+  FIND(vramscope_torch_release_pool, release_pool);
+  FIND(vramscope_torch_reset, reset);
+  FIND(vramscope_torch_base, base);
+  begin_on(0);
+  CUstream a = stream(cudaStreamNonBlocking), b = stream(cudaStreamNonBlocking);
+  for (int i = 0; i < 3; ++i) streams(a, b);
+  verdict("streams");
+  for (uint64_t id = 1; id < 4; ++id) graph(a, id);
+  verdict("graphs");
+  return 0;
+}
