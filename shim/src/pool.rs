@@ -55,7 +55,7 @@ pub fn counters() -> Counters {
 
 /// Bytes of a device that we hold from the driver: in use, and kept.
 pub fn held(device: i32) -> (u64, u64) {
-    let (mut active, mut inactive) = arena::usage(device);
+    let (mut active, mut inactive) = arena::counted(device);
     for id in context::of_device(device) {
         let u = POOL.usage(id);
         active += u.active;

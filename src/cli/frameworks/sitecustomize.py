@@ -2,10 +2,8 @@
 
 It runs the sitecustomize that would have been imported without it, and takes itself off sys.path. CuPy has no variable that
 selects the driver's asynchronous allocator (the one that vramscope serves), so it waits for `import cupy`, and then sets an
-allocator that asks for cupy.cuda.malloc_async: until the program sets one of its own. And torch.compile's trees of CUDA
-graphs ask PyTorch's allocator what its cudaMallocAsync backend can't answer (checkPoolLiveAllocations, in 2.11), so it
-waits for torch._inductor.config, and has each graph kept by itself. Nothing is imported here that the program did not ask
-for, and whatever goes wrong leaves the program as it would be without. Any Python since 2.7 can read it.
+allocator that asks for cupy.cuda.malloc_async: until the program sets one of its own. Nothing is imported here that the
+program did not ask for, and whatever goes wrong leaves the program as it would be without. Any Python since 2.7 can read it.
 """
 
 import os
@@ -71,12 +69,6 @@ def _cupy(cupy):
     cupy.cuda.set_allocator(_allocator(cupy))
 
 
-def _inductor(config):
-    set_by_user = [os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")]
-    if any("cudaMallocAsync" in value for value in set_by_user):
-        config.triton.cudagraph_trees = False
-
-
 class _AfterImport(object):
     """Of sys.meta_path: lets the others find a module, and does its work when that has been run."""
 
@@ -118,7 +110,6 @@ class _AfterImport(object):
 try:
     if os.environ.get("VRAMSCOPE_POOL", "").strip() in ("on", "1") and sys.version_info >= (3, 4):
         sys.meta_path.insert(0, _AfterImport("cupy", _cupy))
-        sys.meta_path.insert(0, _AfterImport("torch._inductor.config", _inductor))
 except Exception:
     pass
 _without_us()
