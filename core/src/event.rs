@@ -81,6 +81,12 @@ pub enum Memory {
 }
 
 impl Memory {
+    /// Whether it goes with the context that it was asked for in. Stream-ordered memory is the device's, physical memory and
+    /// what other processes own nobody's context's (measured: it outlives a reset of the device's primary one).
+    pub fn dies_with_context(self) -> bool {
+        !matches!(self, Memory::Vmm | Memory::Async | Memory::Imported)
+    }
+
     /// Whether its bytes are on the device.
     pub fn on_device(self) -> bool {
         matches!(self, Memory::Device | Memory::Pitch | Memory::Managed | Memory::Async | Memory::Vmm | Memory::Array)

@@ -318,10 +318,6 @@ impl Count for Book {
         number
     }
 
-    fn memory(&self, group: u32) -> Memory {
-        self.groups.get(group as usize).map_or(Memory::None, |g| g.memory)
-    }
-
     fn outside_pool(&mut self, group: u32) -> u32 {
         let Some(g) = self.groups.get(group as usize) else { return group };
         let event = Event { stack: g.stack, caller: g.caller, memory: g.memory, api: g.api, ..Event::default() };

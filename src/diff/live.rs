@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use vramscope_core::event::{Event, EventKind, Memory, Source};
+use vramscope_core::event::{Event, EventKind, Source};
 use vramscope_core::spread::Spread;
 
 /// A live allocation, as small as can be: there may be millions.
@@ -18,6 +18,8 @@ pub struct Entry {
     pub requested: u64,
     /// The pool's segment that it lies in; 0: none.
     segment: u64,
+    /// It outlives its context.
+    stays: bool,
 }
 
 /// In the place of a group: it is a segment of the pool.
@@ -27,8 +29,6 @@ pub const SEGMENT: u32 = u32::MAX;
 pub trait Count {
     /// The group of an allocation.
     fn group(&mut self, event: &Event) -> u32;
-    /// The kind of memory of a group.
-    fn memory(&self, group: u32) -> Memory;
     /// The group that counts the same when a block of this one has left the pool.
     fn outside_pool(&mut self, group: u32) -> u32;
     /// It is live now.
@@ -49,17 +49,18 @@ pub struct Live {
 impl Live {
     /// Plays an event. Whether it made something live.
     pub fn play(&mut self, thread: u32, e: &Event, count: &mut impl Count) -> bool {
+        let stays = !e.memory.dies_with_context();
         match e.kind {
             EventKind::Alloc => {
                 let group = count.group(e);
                 let bytes = if e.block == 0 { e.bytes } else { e.block };
                 // Only the pool's blocks lie in segments of the pool.
-                let entry = Entry { group, context: e.context, bytes, requested: e.bytes, segment: e.extra[0] };
+                let entry = Entry { group, context: e.context, bytes, requested: e.bytes, segment: e.extra[0], stays };
                 return self.enter(e.id, entry, count);
             }
             EventKind::SegmentAlloc => {
                 let bytes = e.bytes.max(e.block);
-                let entry = Entry { group: SEGMENT, context: e.context, bytes, requested: bytes, segment: 0 };
+                let entry = Entry { group: SEGMENT, context: e.context, bytes, requested: bytes, segment: 0, stays };
                 return self.enter(e.id, entry, count);
             }
             EventKind::Free => self.free(thread, e.id, count),
@@ -106,10 +107,7 @@ impl Live {
 
     /// A context ends, and what lived in it. Physical and imported memory is not a context's.
     fn context_end(&mut self, context: u16, count: &mut impl Count) {
-        let ends = |e: &Entry| {
-            e.context == context
-                && (e.group == SEGMENT || !matches!(count.memory(e.group), Memory::Vmm | Memory::Imported))
-        };
+        let ends = |e: &Entry| e.context == context && !e.stays;
         let ids: Vec<u64> = self.by_id.iter().filter(|(_, e)| ends(e)).map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.leave(id, count));
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use anyhow::Result;
-use vramscope_core::event::{Event, EventKind, Memory, Source as Served};
+use vramscope_core::event::{Event, EventKind, Source as Served};
 use vramscope_core::spread::Spread;
 use vramscope_core::trace::Oom;
 
@@ -245,18 +245,16 @@ impl<'s> Player<'s> {
                 tell(true, What::Other(e))?;
             }
             EventKind::ContextEnd => {
-                // As the report counts: physical and imported memory is not a context's.
-                let ended = |a: &Allocation| {
-                    a.event.context == e.context && !matches!(a.event.memory, Memory::Vmm | Memory::Imported)
-                };
-                let mut ids: Vec<u64> = self.live.iter().filter(|(_, a)| ended(a)).map(|(id, _)| *id).collect();
+                // As the report counts.
+                let of_it = |x: &Event| x.context == e.context && x.memory.dies_with_context();
+                let mut ids: Vec<u64> = self.live.iter().filter(|(_, a)| of_it(&a.event)).map(|(id, _)| *id).collect();
                 // What lies in others goes first.
                 ids.sort_unstable_by(|a, b| b.cmp(a));
                 for old in ids.iter().filter_map(|id| self.live.remove(id)) {
                     tell(s.wants(old.device, old.layer), What::Free(&old, e))?;
                 }
                 let mut ids: Vec<u64> =
-                    self.segments.iter().filter(|(_, x)| x.event.context == e.context).map(|(id, _)| *id).collect();
+                    self.segments.iter().filter(|(_, x)| of_it(&x.event)).map(|(id, _)| *id).collect();
                 ids.sort_unstable();
                 for old in ids.iter().filter_map(|id| self.segments.remove(id)) {
                     tell(s.wants(old.device, Layer::Pool), What::SegmentFree(&old, e))?;
@@ -300,6 +298,7 @@ mod tests {
     use super::*;
     use crate::report::testing::{MIB, Script};
     use vramscope_core::event::FreeHow;
+    use vramscope_core::event::Memory;
     use vramscope_core::trace::Line;
 
     /// The steps of a script, a word each.

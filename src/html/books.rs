@@ -102,6 +102,9 @@ pub enum Whose {
     Torch = 1,
     /// Mapped by the virtual memory API.
     Mapped = 2,
+    // 3: what lies in no segment, in the page.
+    /// The pool's, of stream-ordered memory: pieces side by side, with blocks across them.
+    Ordered = 4,
 }
 
 /// What an event changed.
@@ -311,7 +314,7 @@ impl Books {
             address: e.address,
             bytes,
             time: e.time,
-            whose: Whose::Pool,
+            whose: if e.memory == Memory::Async { Whose::Ordered } else { Whose::Pool },
             context: e.context,
             id: e.id,
         };
@@ -333,9 +336,9 @@ impl Books {
         change.left.push(segment);
     }
 
-    /// A context ends, and what lived in it. Physical and imported memory is not a context's.
+    /// A context ends, and what lived in it. Stream-ordered, physical and imported memory is not a context's.
     fn context_end(&mut self, context: u16, change: &mut Change) {
-        let ended = |l: &Live| l.context == context && !matches!(l.memory, Memory::Vmm | Memory::Imported);
+        let ended = |l: &Live| l.context == context && l.memory.dies_with_context();
         let mut ids: Vec<u64> = self.live.values().filter(|l| ended(l)).map(|l| l.id).collect();
         ids.sort_unstable();
         for id in ids {
@@ -343,7 +346,12 @@ impl Books {
                 self.leave(&live, change);
             }
         }
-        let ids: Vec<u64> = self.segments.values().filter(|s| s.context == context).map(|s| s.id).collect();
+        let ids: Vec<u64> = self
+            .segments
+            .values()
+            .filter(|s| s.context == context && s.whose != Whose::Ordered)
+            .map(|s| s.id)
+            .collect();
         ids.into_iter().for_each(|id| self.segment_free(id, change));
     }
 

@@ -280,7 +280,7 @@ impl State {
         let groups = &self.groups;
         let ended = |live: &Live| {
             let memory = groups[live.group as usize].memory;
-            live.context == context && !matches!(memory, Memory::Async | Memory::Vmm | Memory::Imported)
+            live.context == context && memory.dies_with_context()
         };
         let ids: Vec<u64> = self.live.iter().filter(|(_, live)| ended(live)).map(|(id, _)| *id).collect();
         for id in ids {

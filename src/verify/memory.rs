@@ -287,9 +287,7 @@ impl Books {
 
     /// Physical, stream-ordered and imported memory is not a context's.
     fn context_end(&mut self, context: u16) {
-        let ends = |live: &Live| {
-            live.context == context && !matches!(live.memory, Memory::Vmm | Memory::Async | Memory::Imported)
-        };
+        let ends = |live: &Live| live.context == context && live.memory.dies_with_context();
         let gone: Vec<Live> = self.live.values().filter(|live| ends(live)).copied().collect();
         for live in gone {
             self.live.remove(&live.id);

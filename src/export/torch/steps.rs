@@ -1,7 +1,7 @@
 //! What a step of a history does to the address space that the viewer sees.
 
 use anyhow::Result;
-use vramscope_core::event::{Event, EventKind};
+use vramscope_core::event::{Event, EventKind, Memory};
 
 use super::holders::Holders;
 use super::space::{Out, Piece, Space};
@@ -22,8 +22,11 @@ pub fn play(space: &mut Space, holders: &Holders, layer: Option<Layer>, step: &S
     };
     match &step.what {
         What::SegmentAlloc(s) if wanted(Layer::Pool) => {
-            let piece = Piece { stream: 0, ..segment(s.event.id, s.bytes(), &s.event, false) };
+            let piece = Piece { stream: 0, ..segment(s.event.id, s.bytes(), &s.event, side_by_side(&s.event)) };
             space.open(s.event.address, piece, out)?;
+        }
+        What::SegmentFree(s, _) if side_by_side(&s.event) && wanted(Layer::Pool) => {
+            space.unmap(s.event.address, s.bytes(), out)?;
         }
         What::SegmentFree(s, by) => close(space, s.event.address, s.event.id, by.stack, out)?,
         What::Alloc(a) => return alloc(space, holders, a, &wanted, &segment, out),
@@ -47,6 +50,11 @@ pub fn play(space: &mut Space, holders: &Holders, layer: Option<Layer>, step: &S
         _ => {}
     }
     Ok(false)
+}
+
+/// Segments of stream-ordered memory lie side by side, and a block across several: as in PyTorch's expandable segments.
+fn side_by_side(segment: &Event) -> bool {
+    segment.memory == Memory::Async
 }
 
 fn alloc(

@@ -1,6 +1,6 @@
 // Segments and their blocks at one moment: what is used, what is free, and which blocks keep free memory from going back.
 
-const WHOSE = ["the pool", "PyTorch", "mapped memory"];
+const WHOSE = ["the pool", "PyTorch", "mapped memory", "", "the pool"];
 
 /** What the device's allocators held at a time: segments by address, each with its blocks. */
 function stateAt(run, device, time) {
@@ -17,7 +17,7 @@ function stateAt(run, device, time) {
   const joined = [];
   for (const s of segments) {
     const last = joined[joined.length - 1];
-    if (last && s.whose === 2 && last.whose === 2 && last.from + last.bytes === s.from) {
+    if (last && (s.whose === 2 || s.whose === 4) && last.whose === s.whose && last.from + last.bytes === s.from) {
       last.bytes += s.bytes;
       last.parts++;
       last.since = Math.min(last.since, s.since);

@@ -362,7 +362,7 @@ impl Ledger {
         let holders = &self.holders;
         let ends = |a: &Alive| {
             let memory = holders[a.holder as usize].memory;
-            a.context == context && !matches!(memory, Memory::Vmm | Memory::Imported)
+            a.context == context && memory.dies_with_context()
         };
         let ids: Vec<u64> = self.alive.iter().filter(|(_, a)| ends(a)).map(|(id, _)| *id).collect();
         let gone: Vec<Alive> = ids.iter().filter_map(|id| self.alive.remove(id)).collect();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::event::{Event, EventKind, Memory, Source};
+use crate::event::{Event, EventKind, Source};
 use crate::trace::{Header, Line, Thread};
 
 mod group;
@@ -53,11 +53,6 @@ const LARGEST: u64 = 1 << 48;
 
 fn size(e: &Event) -> u64 {
     if e.block == 0 { e.bytes } else { e.block }.min(LARGEST)
-}
-
-/// Whether the end of a context is the end of such memory.
-fn dies_with_context(memory: Memory) -> bool {
-    !matches!(memory, Memory::Vmm | Memory::Async | Memory::Imported)
 }
 
 /// The state of a history at its end.
@@ -161,7 +156,7 @@ impl Live {
 
     fn context_end(&mut self, context: u16) {
         self.contexts.remove(&context);
-        let ends = |e: &Event| e.context == context && dies_with_context(e.memory);
+        let ends = |e: &Event| e.context == context && e.memory.dies_with_context();
         let ids: Vec<u64> = self.entries().filter(|e| ends(&e.event)).map(|e| e.event.id).collect();
         for id in ids {
             self.leave(id);
