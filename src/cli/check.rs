@@ -130,7 +130,7 @@ pub fn failures(args: &Args, a: &Answers, history: &History) -> Vec<String> {
             let stack = path(&s.stack);
             let what =
                 if s.kind == Kind::NeverFreed { s.rate() } else { format!("{}, {} in all", s.rate(), bytes(s.bytes)) };
-            failed.push(format!("--no-leaks: {} at {}: {what}{stack}", s.kind.name(), s.place));
+            failed.push(format!("--no-leaks: {} at {}{stack}: {what}", s.kind.name(), s.place));
         }
     }
     if let Some(most) = args.max_allocations_per_step {
@@ -147,13 +147,25 @@ pub fn failures(args: &Args, a: &Answers, history: &History) -> Vec<String> {
         let first = history.errors.failed.iter().min_by_key(|(_, f)| f.first);
         let first =
             first.map_or(String::new(), |(_, f)| format!(", the first of {} at {}", bytes(f.largest), time(f.first)));
-        let at = a.out_of_memory.first().map_or(String::new(), |oom| path(&oom.stack));
+        let at = a.out_of_memory.first().and_then(|oom| Some((by::line(by::own(&oom.stack)?), path(&oom.stack))));
+        let at = at.map_or(String::new(), |(line, more)| format!(", by {line}{more}"));
         failed.push(format!("--no-failures: {}{first}{at}", plural(g.failed, "failed request")));
     }
     if args.no_bad_frees && g.bad_frees > 0 {
         failed.push(format!("--no-bad-frees: {} of something that is not live", plural(g.bad_frees, "free")));
     }
+    // What is left of a damaged history may hold what the whole does not.
+    if let Some(damage) = history.damage.as_ref().filter(|_| !args.whole) {
+        failed.push(format!("the history is damaged: {}", clean(damage)));
+    }
     if args.whole {
+        let missing = history
+            .footer
+            .as_ref()
+            .map_or(0, |f| f.events.saturating_sub(history.header.events_before + history.events));
+        if missing > 0 && !history.is_part() {
+            failed.push(format!("--whole: {} fewer than the last line counts", plural(missing, "event")));
+        }
         let unfinished = history.footer.is_none() && !history.exited;
         for what in [
             history.damage.clone(),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::report::Color;
 use super::say;
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let diff = diff::compare(&before, &after, &args.at, [&mut one, &mut other], args.all_frames);
     let failed = args.fail_if_grew.map_or(Vec::new(), |limit| failures(&diff, limit));
     if let Some(path) = &args.flamegraph {
-        std::fs::write(path, flame::svg(&diff)?).with_context(|| path.display().to_string())?;
+        super::new_file::write(path, flame::svg(&diff)?.as_ref(), &[&args.before, &args.after])?;
     }
     if args.json {
         say::print(&json::write(&diff, &before, &after, &failed))?;

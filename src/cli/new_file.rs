@@ -3,8 +3,11 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use vramscope_core::trace::read::parts;
 
 /// Text in a zstd frame: a reader that meets damage goes on with the next.
 const FRAME: usize = 1 << 20;
@@ -18,6 +21,31 @@ pub struct NewFile {
     file: File,
     compressed: bool,
     text: Vec<u8>,
+}
+
+/// Refuses to take the place of what is no file (a device, a pipe, a folder), and of a history that is being read. Links are
+/// followed for the question, and replaced by the file.
+pub fn check(output: &Path, read: &[&Path]) -> anyhow::Result<()> {
+    let Ok(there) = fs::metadata(output) else { return Ok(()) };
+    if !there.is_file() {
+        anyhow::bail!("{}: is no file", output.display());
+    }
+    let same = |p: &PathBuf| fs::metadata(p).is_ok_and(|m| (m.dev(), m.ino()) == (there.dev(), there.ino()));
+    if read.iter().any(|trace| parts(trace).iter().any(same)) {
+        anyhow::bail!("{}: is the history itself; give another name", output.display());
+    }
+    Ok(())
+}
+
+/// Writes a whole file at once, or none.
+pub fn write(output: &Path, bytes: &[u8], read: &[&Path]) -> anyhow::Result<()> {
+    check(output, read)?;
+    let put = || -> io::Result<()> {
+        let mut new = NewFile::create(output, false)?;
+        new.lines(bytes)?;
+        new.finish()
+    };
+    put().with_context(|| format!("{}: cannot be written", output.display()))
 }
 
 impl NewFile {
@@ -71,6 +99,24 @@ impl Drop for NewFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_that_is_read_or_no_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = folder.path().join("h.jsonl");
+        fs::write(&history, "history").unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&history, &link).unwrap();
+        for path in [&history, &link] {
+            let e = write(path, b"x", &[&history]).unwrap_err().to_string();
+            assert!(e.contains("is the history itself"), "{e}");
+        }
+        for path in [Path::new("/dev/null"), folder.path()] {
+            assert!(write(path, b"x", &[&history]).unwrap_err().to_string().contains("is no file"));
+        }
+        assert_eq!(fs::read(&history).unwrap(), b"history");
+        write(&folder.path().join("new"), b"x", &[&history]).unwrap();
+    }
 
     #[test]
     fn it_is_there_when_it_is_whole() {

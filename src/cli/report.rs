@@ -6,10 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use super::new_file::NewFile;
 use super::run_dir::RunDir;
 use super::spool::SpoolFile;
-use super::{recover, say};
+use super::{new_file, recover, say};
 use crate::report::answers::{Answers, Asked};
 use crate::report::by::By;
 use crate::report::facts::moment::Wanted;
@@ -143,7 +142,7 @@ fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path) -> Res
     };
     let title = format!("{}: {} active {when}", history.program(), report::text::bytes(bytes));
     let svg = report::flame::svg(&title, &stacks).map_err(anyhow::Error::msg)?;
-    std::fs::write(file, svg).with_context(|| file.display().to_string())?;
+    new_file::write(file, &svg, &[&history.path])?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -158,14 +157,11 @@ fn whole(trace: &Path, at: &[Wanted]) -> Result<History> {
 
 /// Writes the page. A file of that name is replaced when the page is whole, and not before.
 fn html(file: &Path, histories: &[History], symbols: &[PathBuf]) -> Result<ExitCode> {
+    let read: Vec<&Path> = histories.iter().map(|h| h.path.as_path()).collect();
+    new_file::check(file, &read)?;
     let mut text = Vec::new();
     crate::html::write(&mut text, histories, symbols)?.iter().for_each(|remark| say::line(remark));
-    let write = || -> std::io::Result<()> {
-        let mut new = NewFile::create(file, false)?;
-        new.lines(&text)?;
-        new.finish()
-    };
-    write().with_context(|| file.display().to_string())?;
+    new_file::write(file, &text, &read)?;
     say::line(&format!("{}: {}", file.display(), report::text::bytes(text.len() as u64)));
     Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,11 @@
 //! `vramscope symbolize`: a copy of a history with the names in it, which can be read where the programs' files are not.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
-use vramscope_core::trace::read::{Reader, parts};
+use vramscope_core::trace::read::Reader;
 use vramscope_core::trace::{Frame, Line, Module, Symbol, write};
 
 use super::new_file::NewFile;
@@ -123,7 +122,7 @@ fn symbolize(trace: &Path, output: Option<&Path>, mut names: Names) -> Result<Do
     }
     let mut wanted = wanted(trace)?;
     let output = output.map_or_else(|| beside(trace), Path::to_path_buf);
-    check(&output, trace)?;
+    super::new_file::check(&output, &[trace])?;
     names.resolve(&wanted.modules, wanted.addresses.iter().copied());
     let mut done = Done { path: output.clone(), addresses: wanted.addresses.len() as u64, ..Done::default() };
     let mut symbols: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
@@ -170,19 +169,6 @@ fn beside(trace: &Path) -> PathBuf {
     let name = trace.file_name().unwrap_or_default().to_string_lossy();
     let ending = [".jsonl.zst", ".jsonl", ".zst"].into_iter().find(|e| name.ends_with(e)).unwrap_or_default();
     trace.with_file_name(format!("{}.symbols{ending}", &name[..name.len() - ending.len()]))
-}
-
-/// The new file must not be one that is read, nor something else than a file.
-fn check(output: &Path, trace: &Path) -> Result<()> {
-    let Ok(there) = std::fs::metadata(output) else { return Ok(()) };
-    if !there.is_file() {
-        bail!("{}: is no file", output.display());
-    }
-    let same = |p: &PathBuf| std::fs::metadata(p).is_ok_and(|m| (m.dev(), m.ino()) == (there.dev(), there.ino()));
-    if parts(trace).iter().any(same) {
-        bail!("{}: is the history itself; give another name with -o", output.display());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

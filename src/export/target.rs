@@ -2,13 +2,10 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::cli::new_file::{self, NewFile};
 use anyhow::{Context, Result, bail};
-use vramscope_core::trace::read::parts;
-
-use crate::cli::new_file::NewFile;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,14 +36,7 @@ impl Target {
                 bail!("{}: is no folder, this format wants one", path.display())
             };
         }
-        if !there.is_file() {
-            bail!("{}: is no file", path.display());
-        }
-        let same = |p: &PathBuf| fs::metadata(p).is_ok_and(|m| (m.dev(), m.ino()) == (there.dev(), there.ino()));
-        if parts(trace).iter().any(same) {
-            bail!("{}: is the history itself; give another name with -o", path.display());
-        }
-        Ok(())
+        new_file::check(path, &[trace])
     }
 
     /// Begins to write there.

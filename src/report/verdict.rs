@@ -32,6 +32,8 @@ pub enum About {
     OutsidePytorch,
     /// Time in the driver.
     DriverTime,
+    /// One allocation takes much of the device.
+    Preallocation,
     /// Left behind at the end.
     NeverFreed,
     /// The program was killed.
@@ -50,12 +52,12 @@ pub struct Verdict {
 impl Verdict {
     /// Whether something is wrong.
     pub fn is_bad(&self) -> bool {
-        !matches!(self.about, About::Fine | About::OutsidePytorch)
+        !matches!(self.about, About::Fine | About::OutsidePytorch | About::Preallocation)
     }
 
     /// The most useful thing to say.
     pub fn of(a: &Answers) -> Verdict {
-        let all = [out_of_memory, leak, bad_free, waste, driver_time, never_freed, outside, killed];
+        let all = [out_of_memory, leak, bad_free, waste, driver_time, preallocation, never_freed, outside, killed];
         let (about, text) = all.iter().find_map(|f| f(a)).unwrap_or_else(|| fine(a));
         Verdict { about, text }
     }
@@ -195,6 +197,27 @@ fn killed(a: &Answers) -> Said {
             format!("the program was killed with {} active; nothing wrong was seen before", bytes(a.glance.end.active));
         (About::Killed, text)
     })
+}
+
+/// One allocation of half the device or more, as JAX makes by itself: what it is used for is not seen.
+fn preallocation(a: &Answers) -> Said {
+    let total = a.devices.iter().map(|d| d.total).max().filter(|t| *t > 0)?;
+    let held = a.holders.iter().find(|h| h.moment == "peak")?.list.entries.first()?;
+    if held.count != 1 || held.bytes < total / 2 {
+        return None;
+    }
+    let share = part(held.bytes as f64 / total as f64);
+    let jax = if held.what.contains("xla") {
+        "; JAX takes it at its start unless XLA_PYTHON_CLIENT_PREALLOCATE=false"
+    } else {
+        ""
+    };
+    let text = format!(
+        "{} took {} in one piece, {share} of the GPU, and what of it is used is not seen{jax}",
+        held.what,
+        bytes(held.bytes)
+    );
+    Some((About::Preallocation, text))
 }
 
 fn fine(a: &Answers) -> (About, String) {

@@ -34,7 +34,7 @@ fn limit(failure: &Failure, advice: &mut Vec<String>) {
         && used.saturating_add(failure.asked) > limit
     {
         advice.push(format!(
-            "VRAMSCOPE_LIMIT lets this process have {}, and {} of it are in use: the GPU itself has {} free",
+            "VRAMSCOPE_LIMIT lets this process have {}, and {} of it are in use: raise or drop it (the GPU itself has {} free), or this is how it would end on such a card",
             bytes(limit),
             bytes(used),
             bytes(failure.free)
