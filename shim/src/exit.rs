@@ -68,9 +68,10 @@ extern "C" fn at_exit() {
             if let Some(s) = recorder::spool() {
                 s.mark_exit();
             }
-            state::set_exiting();
-            writer::flush();
         }
+        // Also after a fault of ours: what was recorded before it may still be in the rings, if the writer was at work then.
+        state::set_exiting();
+        writer::flush();
     });
     // Of its own: a fault above must not leave the file behind.
     ctl::end();
