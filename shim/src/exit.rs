@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use vramscope_core::event::{Event, EventKind};
 
-use crate::{capture, ctl, recorder, regions, spool, state, thread, writer};
+use crate::{arena, capture, ctl, recorder, regions, spool, state, thread, writer};
 
 /// A key whose destructor closes a thread's ring. 0: none; else key + 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -23,6 +23,9 @@ unsafe extern "C" fn thread_ends(_: *mut c_void) {
     }
     if capture::any() {
         capture::forget_thread();
+    }
+    if !state::exiting() {
+        state::guarded("a thread's end", arena::thread_ends);
     }
     recorder::thread_ends(t);
     regions::thread_ends(t);

@@ -48,6 +48,8 @@ pub struct Thread {
     pub stream_context: Cell<u16>,
     /// and device.
     pub stream_device: Cell<i32>,
+    /// Number of the thread, never another's; 0: none yet. (`pthread_self` comes again.)
+    pub number: Cell<u64>,
     /// Nanoseconds that the arena's calls of the driver took, since the hook that reads it set it to 0.
     pub driver_ns: Cell<u64>,
     /// Stack bounds and unwind state.

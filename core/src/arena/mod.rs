@@ -56,6 +56,7 @@ pub struct Arena<B: Backing> {
     changed: Condvar,
     front_bytes: AtomicU64,
     max_split: AtomicU64,
+    pinned: AtomicBool,
     numbers: counts::Numbers,
     broken: AtomicBool,
 }
@@ -69,6 +70,7 @@ impl<B: Backing> Arena<B> {
             map: Map { slots: slot::Slots::new(), index: index::Index::new() },
             front_bytes: AtomicU64::new(options.front),
             max_split: AtomicU64::new(options.max_split),
+            pinned: AtomicBool::new(false),
             core: Mutex::new(Core::new(options)),
             fronts: Fronts::new(),
             clock: AtomicU64::new(1),
@@ -91,6 +93,12 @@ impl<B: Backing> Arena<B> {
     /// Memory above so many bytes goes back when a stream or the device was synchronised.
     pub fn set_release_threshold(&self, bytes: u64) {
         self.lock().options.release_threshold = bytes;
+    }
+
+    /// While it is so nothing is unmapped, whoever asks: work that nobody will announce (a graph's next launch) may touch free
+    /// memory.
+    pub fn set_pinned(&self, pinned: bool) {
+        self.pinned.store(pinned, SeqCst);
     }
 
     /// Requests above so many bytes get blocks that are never split; see [`Options::max_split`].

@@ -4,6 +4,7 @@ use super::backing::Backing;
 use super::core::{Chunk, Core, Map};
 use super::slot::State;
 use super::{Arena, counts::count};
+use std::sync::atomic::Ordering::SeqCst;
 
 impl<B: Backing> Arena<B> {
     /// Gives free chunks back until no more than `keep` bytes are mapped, from the highest addresses down: requests are
@@ -16,6 +17,9 @@ impl<B: Backing> Arena<B> {
     /// The same, but for a range that is about to be used; there is one: from the smallest blocks up, which are of the
     /// least use.
     pub(super) fn trim_but(&self, keep: u64, spared: (u64, u64)) -> u64 {
+        if self.pinned.load(SeqCst) {
+            return 0;
+        }
         self.drain();
         self.probe();
         self.poll();

@@ -32,6 +32,8 @@ pub fn allow(device: i32, peer: i32) -> Result {
             let r = driver::set_access(chunk.address, chunk.bytes, &[access(peer)]);
             // One that was unmapped meanwhile needs none.
             if r != SUCCESS && arena.snapshot().chunks.contains(&chunk) {
+                // It was not let in: the next try begins anew.
+                PEERS.write().unwrap_or_else(|e| e.into_inner()).retain(|p| *p != (device, peer));
                 return r;
             }
         }

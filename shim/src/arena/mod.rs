@@ -249,6 +249,20 @@ pub fn stream_ends(stream: usize) {
     streams::forget(id);
 }
 
+/// The calling thread ends, and its own default streams with it.
+pub fn thread_ends() {
+    for id in streams::of_thread() {
+        driver::relaxed(|| all().for_each(|a| a.stream_ends(StreamId(id))));
+        streams::forget(id);
+    }
+}
+
+/// Whether memory was ever asked for a stream.
+#[inline]
+pub fn knows_streams() -> bool {
+    streams::any()
+}
+
 /// A context is being ended: from here on nothing is asked about its streams and events.
 pub fn context_ending(id: ContextId) {
     events::stop(id);
@@ -259,8 +273,9 @@ pub fn context_stays(id: ContextId) {
     events::resume(id);
 }
 
-/// It was ended, and its work with it.
+/// It was ended, and its work with it, a fault of that too.
 pub fn context_ended(id: ContextId) {
+    FAULTED.store(false, Relaxed);
     events::ended(id);
     for stream in streams::forget_context(id) {
         for a in all() {

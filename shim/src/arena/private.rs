@@ -46,14 +46,17 @@ pub fn begin(device: i32, id: PoolId) {
     if let Some(p) = list.iter_mut().find(|p| p.device == device && p.id == id) {
         p.open = open;
         p.released = false;
+        p.arena.set_pinned(true);
         return;
     }
     // One that was released, and is empty by now, serves again.
     if let Some(p) = list.iter_mut().find(|p| p.device == device && p.released && p.arena.usage().allocated == 0) {
+        p.arena.set_pinned(true);
         (p.id, p.open, p.released) = (id, open, false);
         return;
     }
     if let Some(arena) = new(device) {
+        arena.set_pinned(true);
         list.push(Private { device, id, arena, open, released: false });
         COUNT.store(list.len(), Relaxed);
     }
@@ -71,6 +74,7 @@ pub fn release(device: i32, id: PoolId) {
     let mut gone = Vec::new();
     for p in all_mut().iter_mut().filter(|p| p.device == device && p.id == id) {
         (p.open, p.released) = (None, true);
+        p.arena.set_pinned(false);
         gone.push(p.arena);
     }
     for arena in gone {
@@ -85,7 +89,13 @@ pub fn of(device: i32, capturing: bool) -> Option<&'static Arena> {
     }
     let me = streams::me();
     let list = ALL.read().unwrap_or_else(|e| e.into_inner());
-    // (What captures may be a stream of another thread: autograd's.)
-    let mut open = list.iter().rev().filter(|p| p.device == device);
-    open.find(|p| p.open.is_some_and(|thread| capturing || thread == me)).map(|p| p.arena)
+    let open = || list.iter().rev().filter(|p| p.device == device && p.open.is_some());
+    if let Some(p) = open().find(|p| p.open == Some(me)) {
+        return Some(p.arena);
+    }
+    // What captures may be a stream of another thread (autograd's). Where it may be of several pools it is of none: such
+    // memory is the driver's.
+    let mut others = open().filter(|_| capturing);
+    let only = others.next()?;
+    others.next().is_none().then_some(only.arena)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::RwLock;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
 use vramscope_core::pool::ContextId;
 
@@ -36,6 +36,9 @@ pub struct Known {
 static ALL: RwLock<BTreeMap<u64, Known>> = RwLock::new(BTreeMap::new());
 /// Changes when a stream goes: what threads remember is looked up again.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
+static ANY: AtomicBool = AtomicBool::new(false);
+/// Streams that the program made, by their handles.
+static HANDLES: RwLock<BTreeMap<Stream, u64>> = RwLock::new(BTreeMap::new());
 
 /// The stream that a call of the program names, which does not capture; or why there is none: the driver can't tell, or its
 /// context is none that we serve.
@@ -93,13 +96,37 @@ fn met(id: u64, stream: Stream, per_thread: bool) -> Option<Known> {
         generation: super::events::generation(current.id),
     };
     ALL.write().unwrap_or_else(|e| e.into_inner()).insert(id, k);
+    if handle > STREAM_PER_THREAD {
+        HANDLES.write().unwrap_or_else(|e| e.into_inner()).insert(handle, id);
+    }
+    ANY.store(true, Release);
     Some(k)
 }
 
-/// The calling thread.
+/// The calling thread, by a number that is never another's.
 pub fn me() -> u64 {
-    // SAFETY: no arguments.
-    unsafe { libc::pthread_self() as u64 }
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let t = thread::current();
+    if t.number.get() == 0 {
+        t.number.set(NEXT.fetch_add(1, Relaxed));
+    }
+    t.number.get()
+}
+
+/// Whether any stream is known.
+#[inline]
+pub fn any() -> bool {
+    ANY.load(Relaxed)
+}
+
+/// The default streams of the calling thread, which ends.
+pub fn of_thread() -> Vec<u64> {
+    let me = thread::current().number.get();
+    if me == 0 || !any() {
+        return Vec::new();
+    }
+    let all = ALL.read().unwrap_or_else(|e| e.into_inner());
+    all.values().filter(|k| k.thread == me).map(|k| k.named.id).collect()
 }
 
 /// A stream by its number.
@@ -109,13 +136,13 @@ pub fn get(id: u64) -> Option<Known> {
 
 /// The number of a stream that a program made, if memory was ever asked for it.
 pub fn of_handle(handle: Stream) -> Option<u64> {
-    let all = ALL.read().unwrap_or_else(|e| e.into_inner());
-    all.values().find(|k| k.named.handle == handle && handle > STREAM_PER_THREAD).map(|k| k.named.id)
+    HANDLES.read().unwrap_or_else(|e| e.into_inner()).get(&handle).copied()
 }
 
 /// A stream is gone.
 pub fn forget(id: u64) {
     ALL.write().unwrap_or_else(|e| e.into_inner()).remove(&id);
+    HANDLES.write().unwrap_or_else(|e| e.into_inner()).retain(|_, i| *i != id);
     EPOCH.fetch_add(1, AcqRel);
 }
 
@@ -129,6 +156,7 @@ pub fn forget_context(context: ContextId) -> Vec<u64> {
         }
         !ended
     });
+    HANDLES.write().unwrap_or_else(|e| e.into_inner()).retain(|_, id| !gone.contains(id));
     EPOCH.fetch_add(1, AcqRel);
     gone
 }

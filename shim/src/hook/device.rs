@@ -2,7 +2,7 @@
 
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory, Source, TrimWhy};
-use vramscope_core::pool::{Begun, BlockInfo, Freed, How};
+use vramscope_core::pool::{Begun, BlockInfo, Freed, How, State};
 
 use super::{Request, record_alloc, record_bad_free, record_failure, record_free, recorded_alloc, served, unfree};
 use crate::call::Call;
@@ -73,8 +73,9 @@ fn serve(from: usize, bytes: u64) -> Answer {
         }
     };
     pool::record_trim(&served.trimmed, TrimWhy::OutOfMemory);
-    if let Some(stale) = served.stale {
-        // The driver gave out an address that we still held: it was freed past us.
+    // The driver gave out an address that we still held: it was freed past us. (A cached block's free was told when it was
+    // freed: its context is just being destroyed by another thread.)
+    if let Some(stale) = served.stale.filter(|s| s.state == State::Active) {
         recorder::event(&Event { kind: EventKind::Free, id: stale.id, ..Event::default() });
     }
     if settings::get().poison && !capture::any() {

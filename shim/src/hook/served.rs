@@ -215,7 +215,8 @@ pub fn free_plain(call: &Call, arena: &'static Arena, p: DevicePtr) -> Result {
     };
     // A free needs no current context.
     let device = || context::of_device(arena.backing().device()).next();
-    let Some(id) = context::current().map(|c| c.id).or_else(device) else { return cuda::ERROR_INVALID_CONTEXT };
+    let current = context::current().filter(|c| c.slot().device() == arena.backing().device());
+    let Some(id) = current.map(|c| c.id).or_else(device) else { return cuda::ERROR_INVALID_CONTEXT };
     let block = *free.block();
     freeing(call, &block, 0);
     let r = ordered(id, free);

@@ -57,7 +57,7 @@ pub unsafe fn create_green(
 
 /// `cuStreamDestroy`.
 pub unsafe fn destroy(real: types::cuStreamDestroy_v2, _: usize, stream: Stream) -> Result {
-    if arena::any() && state::started() && !state::exiting() {
+    if arena::knows_streams() && state::started() && !state::exiting() {
         state::guarded("cuStreamDestroy", || arena::stream_ends(stream));
     }
     // SAFETY: the program's argument.
