@@ -43,7 +43,7 @@ fn blocks_of_streams() {
 
 #[test]
 fn streams_that_come_and_go() {
-    for case in ["ended_streams", "many_streams", "reset"] {
+    for case in ["ended_streams", "ended_threads", "many_streams", "reset"] {
         same(&ordered(case));
     }
 }
@@ -293,7 +293,8 @@ fn the_report_adds_up() {
 fn pluggable() {
     let runs = Program::new("pluggable", Link::Runtime13).same(&[Mode::Pooled, Mode::Ordered]);
     runs[0].assert_success();
-    assert!(!runs[0].stdout.contains(" 1 wrong") && runs[0].stdout.contains("graphs: 51 blocks looked at, 0 wrong"));
+    assert!(!runs[0].stdout.contains(" 1 wrong") && runs[0].stdout.contains("graphs: 54 blocks looked at, 0 wrong"));
+    assert!(runs[0].stdout.contains("two captures: 9 blocks looked at, 0 wrong"));
     for run in &runs[1..] {
         let history = run.history();
         let served = |e: &&Event| {

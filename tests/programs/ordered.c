@@ -654,7 +654,37 @@ static void case_reset(void) {
     SAY(cudaDeviceReset());
   }
 }
+/* A thread's own stream ends with it, its work does not; the next thread has the same pthread_self. */
+static void* leaves_work(void* _) {
+  void* p;
+  MUST(cudaSetDevice(0));
+  MUST(cudaMallocAsync_ptsz(&p, 4 * N, NULL));
+  slow_fill(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)p, N, 111, MS(200));
+  MUST(cudaFreeAsync_ptsz(p, NULL));
+  return _;
+}
+static void* comes_after(void* _) {
+  void* p[20];
+  MUST(cudaSetDevice(0));
+  for (int i = 0; i < 20; ++i) {
+    MUST(cudaMallocAsync_ptsz(&p[i], 4 * N, NULL));
+    slow_fill(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)p[i], N, 222 + i, 1);
+  }
+  usleep(300000);
+  for (int i = 0; i < 20; ++i) check_block("a later thread's", (CUdeviceptr)(uintptr_t)p[i], N, 222 + i, CU_STREAM_PER_THREAD);
+  return _;
+}
+static void case_ended_threads(void) {
+  void* (*all[])(void*) = {leaves_work, comes_after};
+  begin_on(0);
+  for (int i = 0; i < 2; ++i) {
+    pthread_t t;
+    REQUIRE(!pthread_create(&t, NULL, all[i], NULL));
+    pthread_join(t, NULL);
+  }
+  verdict("ended threads");
+}
 
 CASES(CASE(one_stream), CASE(steal), CASE(steal_alone), CASE(steal_when_full), CASE(held), CASE(held_by_an_ended_stream), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
       CASE(graph), CASE(captures), CASE(forbidden), CASE(endless), CASE(freed_beside_capture), CASE(handed_over), CASE(threads), CASE(many_streams), CASE(devices), CASE(no_access),
-      CASE(contexts), CASE(reset))
+      CASE(contexts), CASE(reset), CASE(ended_threads))

@@ -79,6 +79,16 @@ static void graph(CUstream s, uint64_t id) {
   for (int i = 0; i < 16; ++i) fill(other[i] = torch_take(4 * N, s), 1000 + i, s);
   MUST(cudaGraphLaunch(exec, s));
   check_block("the graph's result", out, N, 5, s);
+  /* Nor does it go back: every launch writes there. */
+  if (reset) reset();
+  void* none = NULL;
+  REQUIRE(cudaMalloc(&none, (size_t)1 << 44) == cudaErrorMemoryAllocation);
+  cudaGetLastError();
+  MUST(cudaMemPoolTrimTo(pool_of(0), 0));
+  MUST(cudaDeviceSynchronize());
+  fill(in, 6, s);
+  MUST(cudaGraphLaunch(exec, s));
+  check_block("the graph's second result", out, N, 6, s);
   for (int i = 0; i < 16; ++i) check_block("beside the graph", other[i], N, 1000 + i, s);
   for (int i = 0; i < 16; ++i) torch_give(other[i], 4 * N, s);
   MUST(cudaGraphExecDestroy(exec));
@@ -86,6 +96,43 @@ static void graph(CUstream s, uint64_t id) {
   if (release_pool) release_pool(0, 0, id);
   torch_give(in, 4 * N, s);
   torch_give(out, 4 * N, s);
+}
+
+/* Two captures at once, in two threads, each with a pool of its own. */
+static pthread_barrier_t both;
+static void* capturing(void* argument) {
+  uint64_t id = (uint64_t)(uintptr_t)argument;
+  begin_on(0);
+  CUstream s = stream(cudaStreamNonBlocking);
+  cudaGraph_t g;
+  cudaGraphExec_t exec;
+  CUdeviceptr out = torch_take(4 * N, s);
+  MUST(cudaStreamSynchronize(s));
+  if (begin_pool) begin_pool(0, 0, id, NULL);
+  pthread_barrier_wait(&both);
+  MUST(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  CUdeviceptr x = torch_take(4 * N, s);
+  fill(x, (unsigned)id, s);
+  MUST(cuMemcpyDtoDAsync(out, x, 4 * N, s));
+  torch_give(x, 4 * N, s);
+  MUST(cudaStreamEndCapture(s, &g));
+  pthread_barrier_wait(&both);
+  if (end_pool) end_pool(0, 0, id);
+  if (release_pool && id == 8) release_pool(0, 0, id);
+  pthread_barrier_wait(&both);
+  MUST(cudaGraphInstantiate(&exec, g, 0));
+  if (id == 7) {
+    CUdeviceptr other[8];
+    for (int i = 0; i < 8; ++i) fill(other[i] = torch_take(4 * N, s), 2000 + i, s);
+    MUST(cudaGraphLaunch(exec, s));
+    check_block("captured beside another", out, N, 7, s);
+    for (int i = 0; i < 8; ++i) check_block("beside its graph", other[i], N, 2000 + i, s);
+    for (int i = 0; i < 8; ++i) torch_give(other[i], 4 * N, s);
+  }
+  MUST(cudaGraphExecDestroy(exec));
+  MUST(cudaGraphDestroy(g));
+  if (release_pool && id == 7) release_pool(0, 0, id);
+  return NULL;
 }
 
 int main(void) {
@@ -104,5 +151,10 @@ int main(void) {
   verdict("streams");
   for (uint64_t id = 1; id < 4; ++id) graph(a, id);
   verdict("graphs");
+  REQUIRE(!pthread_barrier_init(&both, NULL, 2));
+  pthread_t t[2];
+  for (uintptr_t i = 0; i < 2; ++i) REQUIRE(!pthread_create(&t[i], NULL, capturing, (void*)(7 + i)));
+  for (int i = 0; i < 2; ++i) pthread_join(t[i], NULL);
+  verdict("two captures");
   return 0;
 }
