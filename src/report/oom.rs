@@ -1,5 +1,8 @@
 //! Out of memory: what the library said at that moment, with the names of its stacks.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use serde::Serialize;
 use vramscope_core::trace::{Grew, Oom};
 
@@ -148,11 +151,15 @@ fn answer(page: &mut Page, history: &History, oom: &Oom) -> OutOfMemory {
 /// Writes the section. A program that asks again and again for the same, from the same place, is told of once.
 pub fn section(page: &mut Page, ooms: &[OutOfMemory]) {
     let mut told: Vec<(&OutOfMemory, Vec<&OutOfMemory>)> = Vec::new();
-    let key = |o: &OutOfMemory| (o.what.clone(), o.asked, o.device, o.stack.iter().map(by::line).collect::<Vec<_>>());
+    let mut places: HashMap<_, usize> = HashMap::new();
     for oom in ooms {
-        match told.iter_mut().find(|(first, _)| key(first) == key(oom)) {
-            Some((_, again)) => again.push(oom),
-            None => told.push((oom, Vec::new())),
+        let stack: Vec<String> = oom.stack.iter().map(by::line).collect();
+        match places.entry((&oom.what, oom.asked, oom.device, stack)) {
+            Entry::Occupied(place) => told[*place.get()].1.push(oom),
+            Entry::Vacant(place) => {
+                place.insert(told.len());
+                told.push((oom, Vec::new()));
+            }
         }
     }
     for (first, again) in told.iter().take(SHOWN) {

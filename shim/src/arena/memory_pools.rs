@@ -8,12 +8,11 @@ use std::sync::{Mutex, MutexGuard};
 use vramscope_core::arena::Block;
 
 use super::{access, of};
-use crate::cuda::{self, Access, MEM_ALLOCATION_TYPE_PINNED, MEM_LOCATION_TYPE_DEVICE, PoolProps, Result, SUCCESS};
-use crate::driver;
-
 use crate::cuda::{
-    POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_RESERVED_HIGH, POOL_USED_CURRENT, POOL_USED_HIGH,
+    self, Access, MEM_ALLOCATION_TYPE_PINNED, MEM_LOCATION_TYPE_DEVICE, POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT,
+    POOL_RESERVED_HIGH, POOL_USED_CURRENT, POOL_USED_HIGH, PoolProps, Result, SUCCESS,
 };
+use crate::driver;
 
 /// A memory pool.
 #[derive(Clone, Debug, Default)]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use vramscope_core::event::TrimWhy;
 
 use super::{Arena, new, streams};
+
 /// PyTorch's name of a pool.
 pub type PoolId = (u64, u64);
 

@@ -1,8 +1,8 @@
 //! Streams by their numbers: how to record an event in one, and which context and device it is of.
 
 use std::collections::BTreeMap;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use vramscope_core::pool::ContextId;
 
@@ -33,12 +33,35 @@ pub struct Known {
     pub generation: u64,
 }
 
-static ALL: RwLock<BTreeMap<u64, Known>> = RwLock::new(BTreeMap::new());
+/// All streams that are known.
+struct Table {
+    by_id: BTreeMap<u64, Known>,
+    /// The numbers of those that the program made, by their handles.
+    by_handle: BTreeMap<Stream, u64>,
+}
+
+static ALL: RwLock<Table> = RwLock::new(Table { by_id: BTreeMap::new(), by_handle: BTreeMap::new() });
 /// Changes when a stream goes: what threads remember is looked up again.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
 static ANY: AtomicBool = AtomicBool::new(false);
-/// Streams that the program made, by their handles.
-static HANDLES: RwLock<BTreeMap<Stream, u64>> = RwLock::new(BTreeMap::new());
+
+fn all() -> RwLockReadGuard<'static, Table> {
+    ALL.read().unwrap_or_else(|e| e.into_inner())
+}
+
+fn all_mut() -> RwLockWriteGuard<'static, Table> {
+    ALL.write().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Table {
+    fn forget(&mut self, id: u64) {
+        let Some(k) = self.by_id.remove(&id) else { return };
+        // The handle may be another stream's by now.
+        if self.by_handle.get(&k.named.handle) == Some(&id) {
+            self.by_handle.remove(&k.named.handle);
+        }
+    }
+}
 
 /// The stream that a call of the program names, which does not capture; or why there is none: the driver can't tell, or its
 /// context is none that we serve.
@@ -95,10 +118,12 @@ fn met(id: u64, stream: Stream, per_thread: bool) -> Option<Known> {
         thread: if own { me() } else { 0 },
         generation: super::events::generation(current.id),
     };
-    ALL.write().unwrap_or_else(|e| e.into_inner()).insert(id, k);
+    let mut table = all_mut();
+    table.by_id.insert(id, k);
     if handle > STREAM_PER_THREAD {
-        HANDLES.write().unwrap_or_else(|e| e.into_inner()).insert(handle, id);
+        table.by_handle.insert(handle, id);
     }
+    drop(table);
     ANY.store(true, Release);
     Some(k)
 }
@@ -125,38 +150,31 @@ pub fn of_thread() -> Vec<u64> {
     if me == 0 || !any() {
         return Vec::new();
     }
-    let all = ALL.read().unwrap_or_else(|e| e.into_inner());
-    all.values().filter(|k| k.thread == me).map(|k| k.named.id).collect()
+    all().by_id.values().filter(|k| k.thread == me).map(|k| k.named.id).collect()
 }
 
 /// A stream by its number.
 pub fn get(id: u64) -> Option<Known> {
-    ALL.read().unwrap_or_else(|e| e.into_inner()).get(&id).copied()
+    all().by_id.get(&id).copied()
 }
 
 /// The number of a stream that a program made, if memory was ever asked for it.
 pub fn of_handle(handle: Stream) -> Option<u64> {
-    HANDLES.read().unwrap_or_else(|e| e.into_inner()).get(&handle).copied()
+    all().by_handle.get(&handle).copied()
 }
 
 /// A stream is gone.
 pub fn forget(id: u64) {
-    ALL.write().unwrap_or_else(|e| e.into_inner()).remove(&id);
-    HANDLES.write().unwrap_or_else(|e| e.into_inner()).retain(|_, i| *i != id);
+    all_mut().forget(id);
     EPOCH.fetch_add(1, AcqRel);
 }
 
 /// The streams of a context that ended.
 pub fn forget_context(context: ContextId) -> Vec<u64> {
-    let mut gone = Vec::new();
-    ALL.write().unwrap_or_else(|e| e.into_inner()).retain(|id, k| {
-        let ended = k.named.context == context;
-        if ended {
-            gone.push(*id);
-        }
-        !ended
-    });
-    HANDLES.write().unwrap_or_else(|e| e.into_inner()).retain(|_, id| !gone.contains(id));
+    let mut table = all_mut();
+    let gone: Vec<u64> = table.by_id.values().filter(|k| k.named.context == context).map(|k| k.named.id).collect();
+    gone.iter().for_each(|id| table.forget(*id));
+    drop(table);
     EPOCH.fetch_add(1, AcqRel);
     gone
 }

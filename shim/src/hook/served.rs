@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 
 use vramscope_core::arena::{BadFree, Block, Free, StreamId};
 use vramscope_core::event::{Event, EventKind, Memory, Source, TrimWhy};
-use vramscope_core::pool::{ContextId, Fence, Scope};
+use vramscope_core::pool::{ContextId, Fence};
 
 use super::record_bad_free;
 use crate::arena::{self, Arena, Gpu, Named, Serves};
 use crate::call::Call;
 use crate::cuda::{self, DevicePtr, ERROR_INVALID_VALUE, Result, STREAM_LEGACY, SUCCESS, Stream};
 use crate::pool::{self, POOL};
-use crate::upstream::{self, Up};
+use crate::upstream;
 use crate::{capture, context, driver, recorder, settings, state, sync, usage};
 
 /// What is asked for.
@@ -66,7 +66,7 @@ pub fn alloc(call: &Call, ask: &Ask) -> Option<DevicePtr> {
     };
     call.thread.driver_ns.set(0);
     let id = recorder::new_id();
-    let block = allocated(arena, call, ask.bytes, stream, id)?;
+    let block = allocated(arena, ask.bytes, stream, id)?;
     if owner != 0 {
         arena::note_alloc(owner, &block);
     }
@@ -75,7 +75,7 @@ pub fn alloc(call: &Call, ask: &Ask) -> Option<DevicePtr> {
 }
 
 /// A block, if need be after everybody's cached memory went back and the device's work is done.
-fn allocated(arena: &'static Arena, call: &Call, bytes: u64, stream: Named, id: u64) -> Option<Block> {
+fn allocated(arena: &'static Arena, bytes: u64, stream: Named, id: u64) -> Option<Block> {
     let failed = match arena.alloc(bytes, StreamId(stream.id), id) {
         Ok(block) => return Some(block),
         Err(f) => f,
@@ -83,14 +83,9 @@ fn allocated(arena: &'static Arena, call: &Call, bytes: u64, stream: Named, id: 
     if arena.is_broken() {
         return None;
     }
-    let up = Up::new(call);
     let _pressure = POOL.pressure();
-    let plain = driver::relaxed(|| POOL.trim(&up, Scope::All));
-    pool::record_trim(&plain, TrimWhy::OutOfMemory);
-    let others: u64 =
-        arena::all().filter(|a| !std::ptr::eq(*a, arena)).map(|a| arena::trim(a, 0, TrimWhy::OutOfMemory)).sum();
     let mut tied = failed.tied;
-    if plain.blocks > 0 || others > 0 {
+    if pool::give_back(TrimWhy::OutOfMemory) > 0 {
         match arena.alloc(bytes, StreamId(stream.id), id) {
             Ok(block) => return Some(block),
             Err(f) => tied = f.tied,
@@ -139,14 +134,14 @@ fn told(call: &Call, stream: Named, block: &Block) {
 }
 
 /// The free of a block, before it happens.
-fn freeing(call: &Call, block: &Block, stream: u64) {
+fn freeing(call: &Call, block: &Block, id: ContextId, stream: u64) {
     recorder::event(&Event {
         kind: EventKind::Free,
         api: call.api,
         memory: Memory::Async,
         how: arena::KEPT as u8,
         id: block.id,
-        context: context::current().map_or(0, |c| c.slot().number()),
+        context: context::slot(id).number(),
         stack: call.stack_of_free(),
         caller: call.caller,
         extra: [0, stream, 0],
@@ -195,7 +190,7 @@ fn free_in(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Named) -> R
         Err(why) => bad(call, p, why),
         Ok(free) => {
             let block = *free.block();
-            freeing(call, &block, stream.id);
+            freeing(call, &block, stream.context, stream.id);
             if settings::get().poison && !capture::any() {
                 let handle = context::slot(stream.context).handle();
                 driver::fill_in(handle, stream.handle, p, upstream::FREED, block.bytes);
@@ -218,7 +213,7 @@ pub fn free_plain(call: &Call, arena: &'static Arena, p: DevicePtr) -> Result {
     let current = context::current().filter(|c| c.slot().device() == arena.backing().device());
     let Some(id) = current.map(|c| c.id).or_else(device) else { return cuda::ERROR_INVALID_CONTEXT };
     let block = *free.block();
-    freeing(call, &block, 0);
+    freeing(call, &block, id, 0);
     let r = ordered(id, free);
     if r == SUCCESS {
         arena::note_free(p, block.requested);
