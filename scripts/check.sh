@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.."
 need cargo "Rust: https://rustup.rs" gcc gcc g++ g++ make make objcopy binutils python3 python3
 cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+# Built once, so what a second build would reuse is only disk space.
+export CARGO_INCREMENTAL=0
 say() { printf '\n== %s\n' "$*"; }
 
 say "format"

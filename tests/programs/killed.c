@@ -1,5 +1,5 @@
 /* Allocates and frees until it is killed, and counts the calls that returned in a page of its own that outlives it.
- * `killed THREADS SEED`: the n-th call of a thread is the same in every run with the seed (tests/kill.rs knows it too).
+ * `killed THREADS SEED`: the n-th call of a thread is the same in every run with the seed (tests/black_box/kill.rs knows it too).
  * With a third argument the memory is stream-ordered, each thread's on a stream of its own. */
 #include "common.h"
 #include <sys/syscall.h>

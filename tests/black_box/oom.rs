@@ -1,11 +1,9 @@
 //! Out of memory, explained at that moment; and snapshots of what is live.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::{History, Link, Mode, Program, Run};
+use crate::support::{History, Link, Mode, Program, Run};
 use vramscope_core::event::EventKind;
 use vramscope_core::trace::{Line, Oom};
 

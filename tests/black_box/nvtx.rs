@@ -1,11 +1,9 @@
 //! What programs say by NVTX becomes regions and marks, with NVIDIA's own header in a program that knows nothing of us.
 
-mod support;
-
 use std::collections::HashMap;
 use std::path::Path;
 
-use support::{History, Link, Mode, Program, Run, vramscope_library};
+use crate::support::{History, Link, Mode, Program, Run, vramscope_library};
 use vramscope_core::event::EventKind;
 use vramscope_core::trace::Line;
 

@@ -1,8 +1,6 @@
 //! Memory runs out: nothing fails that works bare, whoever asks, and the cache keeps within its limit.
 
-mod support;
-
-use support::{Link, Mode, Program};
+use crate::support::{Link, Mode, Program};
 use vramscope_core::event::{EventKind, FreeHow};
 
 fn small_device(case: &str) -> Program {

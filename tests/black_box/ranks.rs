@@ -1,12 +1,10 @@
 //! Distributed jobs under `vramscope run`: one history a rank, which says who it was, also by its name; nothing from processes
 //! that touch no GPU; and what a killed rank leaves is finished.
 
-mod support;
-
 use std::collections::BTreeSet;
 
-use support::build::root;
-use support::{History, Link, Mode, Program, Run};
+use crate::support::build::root;
+use crate::support::{History, Link, Mode, Program, Run};
 use vramscope_core::event::EventKind;
 
 fn ranks(case: &str) -> Program {

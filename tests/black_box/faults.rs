@@ -1,13 +1,11 @@
 //! Whatever breaks in vramscope, the program goes on as it would without, and it is said once.
 
-mod support;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use support::{Link, Mode, Program, Run, program};
+use crate::support::{Link, Mode, Program, Run, program};
 use vramscope_core::event::EventKind;
 use vramscope_core::trace::Line;
 
@@ -51,7 +49,7 @@ fn a_folder_for_the_history() {
     let run = busy().env("VRAMSCOPE_TRACE", &inside).unchecked().run(Mode::Pooled);
     run.assert_success();
     let path = inside.join(format!("vramscope-basics_rt-cudart13-{}.jsonl", run.pid));
-    assert_eq!(support::History::read(&path).allocations(), 600);
+    assert_eq!(crate::support::History::read(&path).allocations(), 600);
     assert_eq!(fs::read_dir(folder.path()).expect("the folder").count(), 1, "something lies beside the folder");
 }
 
@@ -115,7 +113,7 @@ fn a_pipe_that_is_read() {
     run.assert_success();
     let copy = folder.path().join("a.jsonl");
     fs::write(&copy, reader.join().expect("the reader")).expect("a copy");
-    let history = support::History::read(&copy);
+    let history = crate::support::History::read(&copy);
     history.check();
     assert_eq!(history.allocations(), 600);
 }

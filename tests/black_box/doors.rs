@@ -1,11 +1,9 @@
 //! The doors: every way in which a program or a library finds the driver and the runtime, and what else they look up.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 
-use support::{Link, Mode, Program, Run, build, hooks, program, same_in, vramscope_library};
+use crate::support::{Link, Mode, Program, Run, build, hooks, program, same_in, vramscope_library};
 use vramscope_core::event::EventKind;
 
 #[test]

@@ -1,13 +1,11 @@
 //! Names of functions and lines, found offline: from debug files wherever they may lie, from the cache, and from a
 //! history that took them along.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{History, Link, Mode, Program, Run, program};
+use crate::support::{History, Link, Mode, Program, Run, program};
 use tempfile::TempDir;
 
 /// A copy of a program, run once under the library; and a folder for what a test does with it.

@@ -1,13 +1,11 @@
 //! What a program can ask and tell: the C API of include/vramscope.h, in a program that looks its functions up.
 
-mod support;
-
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::process::Command;
 
-use support::build::root;
-use support::{History, Link, Mode, Program, Run, program};
+use crate::support::build::root;
+use crate::support::{History, Link, Mode, Program, Run, program};
 use vramscope_core::event::{Event, EventKind, Memory};
 use vramscope_core::trace::Line;
 
@@ -26,7 +24,7 @@ fn header() -> String {
 }
 
 fn declared() -> BTreeSet<String> {
-    support::hooks::api_names().into_iter().collect()
+    crate::support::hooks::api_names().into_iter().collect()
 }
 
 #[test]
@@ -66,7 +64,7 @@ fn one_structure() {
 
 #[test]
 fn absent_without_the_library() {
-    // (PyTorch's pluggable interface is `tests/ordered.rs pluggable`.)
+    // (PyTorch's pluggable interface is `tests/black_box/ordered.rs, pluggable`.)
     let names: BTreeSet<String> = declared().into_iter().filter(|n| !n.starts_with("vramscope_torch_")).collect();
     assert!(names.len() == 14, "{names:?}");
     let runs = [api("absent").run(Mode::Bare), api("absent").run(Mode::Pooled)];

@@ -1,13 +1,11 @@
 //! `vramscope diff` and `vramscope merge` on histories of programs that really ran: another build of a program, whose code
 //! and lines moved; the ranks of a job of which one was killed.
 
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use support::build::program_at;
-use support::{Link, Mode, Program, Run};
+use crate::support::build::program_at;
+use crate::support::{Link, Mode, Program, Run};
 
 fn vramscope(arguments: &[&str], paths: &[&Path]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vramscope"));

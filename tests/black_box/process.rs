@@ -1,8 +1,6 @@
 //! The ways in which processes and threads begin and end: none of them may notice the library, and none loses its history.
 
-mod support;
-
-use support::{Link, Mode, Program};
+use crate::support::{Link, Mode, Program};
 use vramscope_core::event::EventKind;
 
 fn process(case: &str) -> Program {

@@ -1,8 +1,6 @@
 //! Programs that use every kind of memory: bare, recording and pooled they print and end the same.
 
-mod support;
-
-use support::{Link, Mode, same_in};
+use crate::support::{Link, Mode, same_in};
 
 #[test]
 fn plain_memory_through_the_runtime() {
@@ -66,8 +64,10 @@ fn contexts_beside_each_other() {
 #[test]
 fn many_contexts() {
     for case in ["racing", "hundred"] {
-        let runs =
-            support::Program::new("contexts", Link::Driver).arg(case).env("SIMGPU_CONTEXT_MB", "4").same(Mode::SYNC);
+        let runs = crate::support::Program::new("contexts", Link::Driver)
+            .arg(case)
+            .env("SIMGPU_CONTEXT_MB", "4")
+            .same(Mode::SYNC);
         runs[0].assert_success();
     }
 }

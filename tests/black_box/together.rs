@@ -1,9 +1,7 @@
 //! Threads that need one another while a call of one of them waits, and limits met at odd moments: what ends bare must end
 //! under the library too, with the same output.
 
-mod support;
-
-use support::{Link, Mode, Program};
+use crate::support::{Link, Mode, Program};
 use vramscope_core::event::{EventKind, Source};
 
 fn together(case: &str) -> Program {

@@ -1,7 +1,5 @@
 //! `vramscope ctl`: running processes are asked by it, and told.
 
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -10,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{Link, Mode, Program};
 use serde_json::Value;
-use support::{Link, Mode, Program};
 use tempfile::TempDir;
 
 struct Running {
@@ -88,7 +86,7 @@ impl Running {
         self.child.stdout.take().expect("a pipe").read_to_string(&mut text).expect("what it printed");
         let status = self.child.wait().expect("its end");
         assert!(status.success(), "{status}");
-        support::history::remove_spools(self.folder.path());
+        crate::support::history::remove_spools(self.folder.path());
         assert!(!self.socket().exists(), "its socket stays");
         text
     }
@@ -273,7 +271,7 @@ fn a_forked_child_is_not_asked() {
     assert!(why.contains("can't be asked") || why.contains("does not listen"), "{why}");
     assert!(begun.elapsed() < Duration::from_secs(5));
     p.step("step3");
-    support::history::remove_spools(p.folder.path());
+    crate::support::history::remove_spools(p.folder.path());
 }
 
 #[test]

@@ -2,9 +2,7 @@
 //! they get is the same bare and in every mode. A seed that fails is printed and can be run by itself:
 //! `random-driver SEED THREADS STREAMS OPERATIONS CAPTURE`.
 
-mod support;
-
-use support::{Link, Mode, Program, build};
+use crate::support::{Link, Mode, Program, build};
 
 /// Operations of the whole test.
 const OPERATIONS: u64 = 1_000_000;

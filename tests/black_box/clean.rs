@@ -1,13 +1,11 @@
 //! Programs that do not use CUDA do not notice the library, and what the library is made of.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Mode, Program, history, hooks, vramscope_library};
+use crate::support::{Mode, Program, history, hooks, vramscope_library};
 
 /// No file, no message, no thread, nothing in /dev/shm.
 fn untouched(program: &Program) {

@@ -1,13 +1,11 @@
 //! The simulated driver answers as the real one does: one program prints a fact a line on both, and its output from an H200 is
 //! kept in tests/simgpu/h200.txt. A line that may differ is named in tests/simgpu/differs.txt, with the reason.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use support::{Link, Mode, Program, build};
+use crate::support::{Link, Mode, Program, build};
 
 fn facts(text: &str) -> BTreeMap<&str, &str> {
     text.lines().filter_map(|l| l.split_once(": ")).collect()

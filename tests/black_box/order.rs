@@ -1,8 +1,6 @@
 //! What hangs on cudaFree's wait: order on the device, what the host sees, and who must not wait.
 
-mod support;
-
-use support::{Link, Mode, Program, same_in};
+use crate::support::{Link, Mode, Program, same_in};
 
 fn in_order(case: &str) {
     same_in("order", case, &[Link::Driver], Mode::ORDER);

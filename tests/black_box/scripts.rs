@@ -22,7 +22,7 @@ fn said(out: &Output) -> (String, bool) {
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let all = fs::read_dir(folder).expect("the folder").flatten().map(|e| e.path());
     let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = all.partition(|p| p.is_dir());
-    let mut found: Vec<PathBuf> = folders.iter().flat_map(|f| crate::files(f, extension)).collect();
+    let mut found: Vec<PathBuf> = folders.iter().flat_map(|f| self::files(f, extension)).collect();
     found.extend(files.into_iter().filter(|p| p.extension().is_some_and(|e| e == extension)));
     found
 }

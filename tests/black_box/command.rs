@@ -1,11 +1,9 @@
 //! `vramscope run` around real programs: they print and end as bare, and their histories are finished.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::{Link, Mode, Program, Run};
+use crate::support::{Link, Mode, Program, Run};
 use vramscope_core::event::EventKind;
 
 fn process(case: &str) -> Program {

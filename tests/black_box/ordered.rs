@@ -2,11 +2,9 @@
 //! answer it gets, is the same. The kernels of the simulated GPU act when they end, so a block that is handed out too early
 //! is read as a wrong number; two drivers with a fault prove that this would be noticed.
 
-mod support;
-
 use std::collections::{BTreeMap, HashMap};
 
-use support::{History, Link, Mode, Program, Run, build};
+use crate::support::{History, Link, Mode, Program, Run, build};
 use vramscope_core::event::{Event, EventKind, Memory, Source};
 
 fn ordered(case: &str) -> Program {

@@ -1,8 +1,6 @@
 //! Stream captures: what one refuses and what spoils it is the driver's business, also with the pool in between.
 
-mod support;
-
-use support::{Link, Mode, same_in};
+use crate::support::{Link, Mode, same_in};
 
 fn as_bare(cases: &[&str]) {
     for case in cases {

@@ -4,14 +4,12 @@
 //! `recover` the history must show exactly its first calls: as many as had returned, or one more (recorded, but the process
 //! died before the call returned).
 
-mod support;
-
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use support::{History, Link, Mode, Program, history};
+use crate::support::{History, Link, Mode, Program, history};
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::trace::Line;
 

@@ -1,11 +1,9 @@
 //! PyTorch's tensors: what a caching allocator reports to libc10 under the real names is recorded inside the memory that
 //! it took from the driver, and libc10's own functions get their calls, also when they throw.
 
-mod support;
-
 use std::collections::{HashMap, HashSet};
 
-use support::{History, Link, Mode, Program, program};
+use crate::support::{History, Link, Mode, Program, program};
 use vramscope_core::event::{Event, EventKind, Memory};
 
 fn tensors(case: &str) -> Program {

@@ -1,0 +1,31 @@
+//! Real programs in real processes, bare, recorded and pooled. One binary for all of them: each would link the whole command
+//! again, 140 MB and several seconds apiece. `cargo test --test black_box ordered::` runs those of one file.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod answers;
+mod api;
+mod basics;
+mod capture;
+mod clean;
+mod command;
+mod compare;
+mod conformance;
+mod ctl;
+mod doors;
+mod faults;
+mod kill;
+mod layers;
+mod nvtx;
+mod oom;
+mod order;
+mod ordered;
+mod pressure;
+mod process;
+mod random;
+mod ranks;
+mod scripts;
+mod symbolize;
+mod tensors;
+mod together;
