@@ -1,6 +1,6 @@
 //! What the stream-ordered arena costs by itself, over a driver that does nothing: nanoseconds a pair of alloc and free.
 //! Then recorded programs: the memory mapped at the peak over what is in use at the peak, beside a model of PyTorch's
-//! allocator. `cargo bench --bench arena -- FILE…` replays further files: `id,lower,upper,size` lines, `begin end size`
+//! allocator. `cargo bench -p vramscope-core --bench arena -- FILE…` replays further files: `id,lower,upper,size` lines, `begin end size`
 //! lines, or Umpire's JSON lines.
 
 use std::collections::{BTreeSet, HashMap};
@@ -10,16 +10,22 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use vramscope_core::arena::{Arena, Backing, Options, StreamId};
 
-/// A driver with endless memory whose work is never known to be done.
+/// A driver with endless memory.
 #[derive(Default)]
-struct Endless(AtomicU64, bool);
+struct Endless {
+    reserved: AtomicU64,
+    /// Whether all work is known to be done, or none.
+    done: bool,
+    /// Chunks mapped once more.
+    aliases: AtomicU64,
+}
 
 impl Backing for Endless {
     type Error = ();
     type Chunk = ();
     type Event = ();
     fn reserve(&self, bytes: u64) -> Result<u64, ()> {
-        Ok(0x7f00_0000_0000 + self.0.fetch_add(bytes, Relaxed))
+        Ok(0x7f00_0000_0000 + self.reserved.fetch_add(bytes, Relaxed))
     }
     fn unreserve(&self, _: u64, _: u64) {}
     fn map(&self, _: u64, _: u64) -> Result<(), ()> {
@@ -31,6 +37,13 @@ impl Backing for Endless {
     fn unmap(&self, _: u64, _: u64, (): ()) -> Result<(), ()> {
         Ok(())
     }
+    fn alias(&self, _: u64, _: u64, _: u64, (): ()) -> Result<(), ()> {
+        self.aliases.fetch_add(1, Relaxed);
+        Ok(())
+    }
+    fn unalias(&self, _: u64, _: u64) -> Result<(), ()> {
+        Ok(())
+    }
     fn record(&self, _: StreamId) -> Option<()> {
         Some(())
     }
@@ -38,7 +51,7 @@ impl Backing for Endless {
         true
     }
     fn is_done(&self, (): &()) -> bool {
-        self.1
+        self.done
     }
     fn release(&self, (): ()) {}
 }
@@ -259,7 +272,7 @@ fn stream_of(id: u64, streams: u64) -> StreamId {
 }
 
 fn replay(name: &str, ops: &[Op], what: &str, options: Options, streams: u64) {
-    let arena = Arena::new(Endless(AtomicU64::new(0), what.ends_with("done")), options);
+    let arena = Arena::new(Endless { done: what.ends_with("done"), ..Endless::default() }, options);
     let mut at = HashMap::new();
     // The last third: what it costs once everything has its place.
     let (mut start, late) = (Instant::now(), ops.len() * 2 / 3);
@@ -277,13 +290,15 @@ fn replay(name: &str, ops: &[Op], what: &str, options: Options, streams: u64) {
     let ns = start.elapsed().as_nanos() as f64 / (ops.len() - late) as f64;
     let c = arena.counts();
     println!(
-        "{name:28} {what:18} {:10.1} {:10.1} {:7.3} {:6} {:6} {:6} {ns:7.0}",
+        "{name:28} {what:18} {:10.1} {:10.1} {:7.3} {:6} {:6} {:6} {ns:7.0} {:6} {:7}",
         c.active.peak as f64 / 1e6,
         c.reserved.peak as f64 / 1e6,
         c.reserved.peak as f64 / c.active.peak as f64,
         c.grows,
         c.steals,
         c.records,
+        c.stitches,
+        arena.backing().aliases.load(Relaxed),
     );
 }
 
@@ -313,14 +328,21 @@ fn table(name: &str, text: &str) {
     let options = Options::default;
     replay(name, &ops, "arena", options(), 1);
     replay(name, &ops, "work is done", options(), 1);
-    let mut still = options();
-    still.moves = 0;
-    replay(name, &ops, "no moves, done", still, 1);
+    let stitched = || {
+        let mut o = options();
+        o.stitch_above = 4 << 20;
+        o
+    };
+    replay(name, &ops, "stitched", stitched(), 1);
+    replay(name, &ops, "stitched, done", stitched(), 1);
     replay(name, &ops, "4 streams", options(), 4);
     let mut last = options();
     last.steal_first = false;
     replay(name, &ops, "4, grow first", last.clone(), 4);
-    replay(name, &ops, "4, grow, done", last, 4);
+    replay(name, &ops, "4, grow, done", last.clone(), 4);
+    last.stitch_above = 4 << 20;
+    replay(name, &ops, "4, stitched", last.clone(), 4);
+    replay(name, &ops, "4, stitched, done", last, 4);
 }
 
 fn main() {
@@ -328,8 +350,8 @@ fn main() {
         speeds();
     }
     println!(
-        "\n{:28} {:18} {:>10} {:>10} {:>7} {:>6} {:>6} {:>6} {:>7}",
-        "peaks, MB", "", "active", "reserved", "ratio", "grows", "steals", "events", "ns/op"
+        "\n{:28} {:18} {:>10} {:>10} {:>7} {:>6} {:>6} {:>6} {:>7} {:>6} {:>7}",
+        "peaks, MB", "", "active", "reserved", "ratio", "grows", "steals", "events", "ns/op", "sewn", "chunks"
     );
     table("pangu_2.6b.csv", include_str!("data/pangu_2.6b_training_step.csv"));
     table("resnet50.csv", include_str!("data/resnet50_training_step.csv"));

@@ -77,6 +77,7 @@ functions! {
     cuMemSetAccess(DevicePtr, Size, *const cuda::Access, Size);
     cuMemUnmap(DevicePtr, Size);
     cuMemRelease(u64);
+    cuMemRetainAllocationHandle(*mut u64, *mut c_void);
     cuMemGetAllocationGranularity(*mut Size, *const cuda::Placement, Uint);
     cuMemsetD8Async(DevicePtr, u8, Size, Stream);
     cuDeviceGetDefaultMemPool(*mut usize, i32);

@@ -75,6 +75,8 @@ pub struct Settings {
     pub max_split_size: u64,
     /// `VRAMSCOPE_GC_THRESHOLD`: share of the device, 0 is never. PyTorch's `garbage_collection_threshold`.
     pub gc_threshold: f64,
+    /// `VRAMSCOPE_STITCH`: the arena makes large blocks of free memory in many places.
+    pub stitch: bool,
     /// `VRAMSCOPE_MAX_TRACE`; 0: no limit.
     pub max_trace: u64,
     /// `VRAMSCOPE_POISON`.
@@ -144,7 +146,7 @@ const DEPTH: usize = 128;
 /// Name of a history where none is asked for.
 pub const USUAL_NAME: &str = "vramscope-%n-%p.jsonl";
 
-const NAMES: [&CStr; 18] = [
+const NAMES: [&CStr; 19] = [
     c"VRAMSCOPE_TRACE",
     c"VRAMSCOPE_POOL",
     c"VRAMSCOPE_STACKS",
@@ -155,6 +157,7 @@ const NAMES: [&CStr; 18] = [
     c"VRAMSCOPE_MAX_CACHED",
     c"VRAMSCOPE_MAX_SPLIT_SIZE",
     c"VRAMSCOPE_GC_THRESHOLD",
+    c"VRAMSCOPE_STITCH",
     c"VRAMSCOPE_MAX_TRACE",
     c"VRAMSCOPE_POISON",
     c"VRAMSCOPE_SNAPSHOT_SIGNAL",
@@ -283,6 +286,14 @@ fn read() -> Settings {
             None
         }
     };
+    let stitch = match get("VRAMSCOPE_STITCH") {
+        None | Some("on" | "1") => true,
+        Some("off" | "0") => false,
+        Some(v) => {
+            wrong("VRAMSCOPE_STITCH", v, "on, off", "on");
+            true
+        }
+    };
     let nvtx = match get("VRAMSCOPE_NVTX") {
         None | Some("on" | "1") => true,
         Some("off" | "0") => false,
@@ -304,6 +315,7 @@ fn read() -> Settings {
         max_cached,
         max_split_size,
         gc_threshold,
+        stitch,
         max_trace,
         poison,
         snapshot_signal,

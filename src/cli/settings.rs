@@ -136,6 +136,16 @@ pub const SETTINGS: &[Setting] = &[
         help: "Blocks of --pool on from this size up are not split, as PyTorch's max_split_size_mb: 512MiB",
     },
     Setting {
+        variable: "VRAMSCOPE_STITCH",
+        flag: "stitch",
+        values: Values::OneOf(&[
+            ("on", "from 4 MiB up, before more is mapped (default)"),
+            ("off", "each block lies in one place"),
+        ]),
+        default: "on",
+        help: "Large blocks of --pool on are made of free memory in many places",
+    },
+    Setting {
         variable: "VRAMSCOPE_GC_THRESHOLD",
         flag: "gc-threshold",
         values: Values::Part,

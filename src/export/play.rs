@@ -238,7 +238,8 @@ impl<'s> Player<'s> {
             EventKind::Map => {
                 self.mapped.insert(e.address, (thread, *e));
                 let of = self.live.get(&e.id);
-                tell(s.device.is_none_or(|d| of.is_none_or(|a| a.device == d)), What::Map(of, e))?;
+                let device = of.map(|a| a.device).or(self.segments.get(&e.id).map(|s| s.device));
+                tell(s.device.is_none_or(|d| device.is_none_or(|of| of == d)), What::Map(of, e))?;
             }
             EventKind::Unmap => {
                 self.mapped.retain(|at, _| *at < e.address || *at >= e.address.saturating_add(e.bytes));

@@ -222,37 +222,54 @@ fn layers_add_up(run: &Run) {
     let history = run.history();
     let mut events: Vec<&Event> = history.events().map(|(_, e)| e).collect();
     events.sort_by_key(|e| e.time);
-    let mut segments: BTreeMap<u64, u64> = BTreeMap::new();
+    // What is mapped where: to its end, and where the memory is at home.
+    let mut mapped: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    // The memory of the blocks in use: to its end.
+    let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
     let mut held: HashMap<u64, u64> = HashMap::new();
-    let mut blocks: HashMap<u64, u64> = HashMap::new();
+    let mut blocks: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
     let (mut reserved, mut active, mut most, mut served) = (0u64, 0u64, 0, 0);
     for e in events {
         match e.kind {
             EventKind::SegmentAlloc => {
                 held.insert(e.id, e.address);
-                segments.insert(e.address, e.address + e.bytes.max(e.block));
+                mapped.insert(e.address, (e.address + e.bytes.max(e.block), e.address));
                 reserved += e.bytes.max(e.block);
             }
             EventKind::SegmentFree => {
                 let begin = held.remove(&e.id).expect("a segment that was taken");
-                reserved -= segments.remove(&begin).expect("its range") - begin;
+                reserved -= mapped.remove(&begin).expect("its range").0 - begin;
             }
+            EventKind::Map => drop(mapped.insert(e.address, (e.address + e.bytes, held[&e.id]))),
+            EventKind::Unmap => drop(mapped.remove(&e.address).expect("what was mapped")),
             EventKind::Alloc
                 if e.memory == Memory::Async
                     && matches!(Source::from_number(e.how), Some(Source::Hit | Source::Miss)) =>
             {
                 let (mut at, end) = (e.address, e.address + e.block.max(e.bytes));
+                let mut parts = Vec::new();
                 while at < end {
-                    let (_, segment_end) = segments.range(..=at).next_back().unwrap_or((&0, &0));
-                    assert!(*segment_end > at, "{run}: {e:?} lies in no segment at {at:#x}");
-                    at = *segment_end;
+                    let (start, (to, home)) = mapped.range(..=at).next_back().unwrap_or((&0, &(0, 0)));
+                    assert!(*to > at, "{run}: {e:?} lies in no segment at {at:#x}");
+                    let from = home + (at - start);
+                    let part = (from, from + (*to).min(end) - at);
+                    let other = owned.range(..part.1).next_back().filter(|o| *o.1 > part.0);
+                    assert_eq!(other, None, "{run}: {e:?} and another block in one place");
+                    owned.insert(part.0, part.1);
+                    parts.push(part);
+                    at = *to;
                 }
-                blocks.insert(e.id, end - e.address);
+                blocks.insert(e.id, parts);
                 active += end - e.address;
                 served += 1;
                 most = most.max(active);
             }
-            EventKind::Free => active -= blocks.remove(&e.id).unwrap_or(0),
+            EventKind::Free => {
+                for (from, to) in blocks.remove(&e.id).unwrap_or_default() {
+                    owned.remove(&from);
+                    active -= to - from;
+                }
+            }
             // (Nothing of these programs is plain memory of the pool.)
             EventKind::Sample => assert_eq!(e.extra[0] + e.extra[1], reserved, "{run}: active and inactive at {e:?}"),
             _ => {}
@@ -260,6 +277,33 @@ fn layers_add_up(run: &Run) {
         assert!(active <= reserved, "{run}: {active} bytes in use of {reserved} at {e:?}");
     }
     assert!(served > 0 && most > 0, "{run}: nothing was served");
+}
+
+/// Blocks that fit nowhere are stitched together from free chunks: not a byte more is mapped for them.
+#[test]
+fn blocks_stitched_together() {
+    let program = memory("combed");
+    for run in &same(&program)[1..] {
+        let history = run.history();
+        let mapped = |kind| move |(_, e): &(u32, &Event)| e.kind == kind && e.memory == Memory::Async;
+        let count = |kind| history.events().filter(mapped(kind)).count();
+        if run.mode != Mode::Ordered {
+            assert_eq!(count(EventKind::Map), 0, "{run}");
+            continue;
+        }
+        assert!(count(EventKind::Map) >= 40 && count(EventKind::Map) == count(EventKind::Unmap), "{run}");
+        layers_add_up(run);
+        let out = |command: &[&str]| {
+            let mut c = std::process::Command::new(env!("CARGO_BIN_EXE_vramscope"));
+            let out = c.args(command).arg(&run.traces()[0]).output().expect("the command");
+            assert!(out.status.success(), "{run}: {}", String::from_utf8_lossy(&out.stderr));
+            String::from_utf8_lossy(&out.stdout).into_owned()
+        };
+        assert!(out(&["verify"]).contains("whole"));
+        println!("{}", out(&["report"]));
+    }
+    let off = program.env("VRAMSCOPE_STITCH", "off").run(Mode::Ordered);
+    assert!(off.history().events().all(|(_, e)| e.kind != EventKind::Map), "{off}");
 }
 
 #[test]

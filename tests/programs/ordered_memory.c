@@ -455,4 +455,54 @@ static void case_fork(void) {
   verdict("fork");
 }
 
-CASES(CASE(full), CASE(others), CASE(info), CASE(attributes), CASE(threshold), CASE(pointers), CASE(errors), CASE(pools), CASE(limited), CASE(leak), CASE(fork))
+/* Large blocks where only small ones are free, side by side with others: step after step, the same memory is now many small
+ * blocks and now a large one. */
+static void case_combed(void) {
+  begin_on(0);
+  CUstream a = stream(cudaStreamNonBlocking), b = stream(cudaStreamNonBlocking);
+  enum { N = 120 };
+  CUdeviceptr p[N], small[N / 2];
+  for (int i = 0; i < N; ++i) MUST(cuMemsetD32Async(p[i] = get(2 * MB, a), 1000 + (unsigned)i, MB / 2, a));
+  for (int i = 0; i < N; i += 2) put(p[i], a);
+  for (int step = 0; step < 6; ++step) {
+    for (int i = 0; i < N / 2; ++i) slow_fill(a, small[i] = get(2 * MB, a), MB / 2, 1 + i, MS(1) / 20);
+    for (int i = 0; i < N / 2; ++i) put(small[i], a);
+    /* of many of those, while their kernels are pending; a little larger or smaller, and two side by side */
+    int n = (int)(30 * MB / 4) + (step % 3) * 1000, m = (int)(50 * MB / 4) - 1;
+    CUdeviceptr large = get(4 * (size_t)n, a), other = get(4 * (size_t)m, a);
+    slow_fill(a, large, n, 77 + step, MS(1));
+    slow_fill(a, other, m, 88 + step, MS(1));
+    check_block("large", large, n, 77 + step, a);
+    check_block("other", other, m, 88 + step, a);
+    if (step == 3) {
+      /* read by another stream after its free */
+      slow_fill(a, large, n, 99, MS(2));
+      after(b, a);
+      put(large, b);
+      large = get(4 * (size_t)n, b);
+      slow_fill(b, large, n, 55, MS(1));
+      check_block("of the other stream", large, n, 55, b);
+      after(a, b);
+    }
+    put(large, a);
+    if (step == 4) {
+      MUST(cudaDeviceSynchronize());
+      MUST(cudaMemPoolTrimTo(pool_of(0), 0));
+    }
+    put(other, a);
+  }
+  for (int i = 1; i < N; i += 2) check_block("between", p[i], (int)MB / 2, 1000 + i, a);
+  for (int i = 1; i < N; i += 2) put(p[i], a);
+  MUST(cudaDeviceSynchronize());
+  MUST(cudaMemPoolTrimTo(pool_of(0), 0));
+  size_t before = free_bytes();
+  CUdeviceptr all = try(700 * MB, a);
+  printf("700 MiB: %s\n", all ? "yes" : "no");
+  put(all, a);
+  MUST(cudaDeviceSynchronize());
+  MUST(cudaMemPoolTrimTo(pool_of(0), 0));
+  printf("and nothing is left: %s\n", free_bytes() == before ? "yes" : "no");
+  verdict("combed");
+}
+
+CASES(CASE(full), CASE(combed), CASE(others), CASE(info), CASE(attributes), CASE(threshold), CASE(pointers), CASE(errors), CASE(pools), CASE(limited), CASE(leak), CASE(fork))

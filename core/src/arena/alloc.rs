@@ -50,7 +50,7 @@ pub struct Failed<E> {
 }
 
 /// How a step ended that called the backing.
-enum Step<E> {
+pub(super) enum Step<E> {
     Found(u32),
     Again,
     NoMemory(E, u64),
@@ -80,6 +80,7 @@ impl<B: Backing> Arena<B> {
             return self.fail(Reason::Broken);
         }
         let taken = core.take(&self.map, bytes, stream.0);
+        let taken = taken.or_else(|| core.take_stitched(&self.map, bytes, stream.0));
         drop(core);
         let n = match taken {
             Some(n) => n,
@@ -106,7 +107,15 @@ impl<B: Backing> Arena<B> {
     fn alloc_slowly(&self, bytes: u64, stream: u64) -> Result<u32, Failed<B::Error>> {
         self.drain();
         self.poll();
-        let mut ask = Ask { bytes, stream, refused: Vec::new(), must_steal: false, collected: false };
+        let mut ask = Ask {
+            bytes,
+            stream,
+            refused: Vec::new(),
+            must_steal: false,
+            unstitched: false,
+            looked: false,
+            collected: false,
+        };
         let (mut tries, mut patience) = (0, PATIENCE);
         loop {
             let mut core = self.lock();
@@ -129,11 +138,23 @@ impl<B: Backing> Arena<B> {
                     Step::Again => continue,
                     Step::NoMemory(e, need) => (Reason::Backing(e), need),
                 },
+                Plan::Stitch(plan) => match self.sew(bytes, plan) {
+                    Step::Found(n) => return Ok(n),
+                    Step::Again => {
+                        ask.unstitched = true;
+                        continue;
+                    }
+                    Step::NoMemory(e, need) => (Reason::Backing(e), need),
+                },
+                Plan::Look => {
+                    ask.looked = true;
+                    self.trim(u64::MAX);
+                    continue;
+                }
                 Plan::Collect(above, spared) => {
                     ask.collected = true;
                     let keep = self.lock().committed.saturating_sub(above);
-                    let back = self.trim_but(keep, spared);
-                    self.lock().moved += back;
+                    self.trim_but(keep, spared);
                     continue;
                 }
                 Plan::OverLimit(need) => (Reason::OverLimit, need),
@@ -207,7 +228,7 @@ impl<B: Backing> Arena<B> {
     }
 
     /// Maps memory into holes that nobody else sees. On an error some may be filled, and usable; `left` counts the others.
-    fn fill(&self, holes: &[u32], left: &mut u64) -> Result<(), B::Error> {
+    pub(super) fn fill(&self, holes: &[u32], left: &mut u64) -> Result<(), B::Error> {
         let mut done = Ok(());
         let mut fresh: Vec<(u64, u64)> = Vec::new();
         for n in holes {

@@ -34,6 +34,13 @@ pub trait Backing: Sync {
     /// error it must still be mapped and usable; if that can't be told, answer that it went well and leak it.
     fn unmap(&self, address: u64, bytes: u64, chunk: Self::Chunk) -> Result<(), Self::Error>;
 
+    /// Maps a chunk once more, at an address that lies in a reserved range and has no memory; [`open`](Self::open) follows. On
+    /// an error nothing is mapped there.
+    fn alias(&self, address: u64, home: u64, bytes: u64, chunk: Self::Chunk) -> Result<(), Self::Error>;
+
+    /// Unmaps what `alias` mapped. No work that was submitted touches it by that address any more.
+    fn unalias(&self, address: u64, bytes: u64) -> Result<(), Self::Error>;
+
     /// A point after all work submitted to the stream so far. The stream exists: [`Arena::stream_ends`](super::Arena) was
     /// not called for it, or has not returned. (Of a stream that the backing does not know, because the program frees on one
     /// that it destroyed, the answer is `None`.) `None`: it can't be done now (the stream captures, an error); whatever

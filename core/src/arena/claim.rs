@@ -6,6 +6,7 @@ use super::backing::Backing;
 use super::core::{Core, Map, Tie};
 use super::options::PAGE;
 use super::slot::{NIL, State};
+use super::stitch;
 
 /// What a request may do about its lack of memory.
 pub struct Ask {
@@ -16,6 +17,10 @@ pub struct Ask {
     pub refused: Vec<u64>,
     /// Growth failed, so that other streams' memory comes next in any case.
     pub must_steal: bool,
+    /// Stitching failed: the request does without.
+    pub unstitched: bool,
+    /// What work is done was looked at already.
+    pub looked: bool,
     /// Free memory went back already because of the collection threshold.
     pub collected: bool,
 }
@@ -34,6 +39,9 @@ pub enum Plan {
     /// Served.
     Found(u32),
     Claim(Claim),
+    Stitch(stitch::Plan),
+    /// More is about to be mapped than ever was: first look at what work is done.
+    Look,
     /// More memory is needed than the limit allows: so many bytes must go back first.
     OverLimit(u64),
     /// Growth would pass the collection threshold: so many bytes should go back first.
@@ -135,6 +143,9 @@ impl<B: Backing> Core<B> {
         if let Some(n) = self.take(m, ask.bytes, ask.stream) {
             return Plan::Found(n);
         }
+        if let Some(n) = self.take_stitched(m, ask.bytes, ask.stream) {
+            return Plan::Found(n);
+        }
         let whole = ask.bytes > self.options.max_split;
         let may_wait = self.options.steal_first || ask.must_steal;
         if !whole && self.free_bytes() >= ask.bytes {
@@ -150,29 +161,55 @@ impl<B: Backing> Core<B> {
         {
             return Plan::Claim(c);
         }
-        let Some(c) = self.search(m, ask, Search { holes: true, waits: !whole && may_wait }) else {
+        let how = || Search { holes: true, waits: !whole && may_wait };
+        let Some(c) = self.search(m, ask, how()) else {
             return Plan::Reserve;
         };
-        let after = self.committed.saturating_add(c.maps);
-        if c.maps > 0 && after > self.options.limit {
-            self.roll_back(m, c);
-            return Plan::OverLimit(after - self.options.limit);
+        let (maps, range) = (c.maps, c.range(m));
+        if maps == 0 {
+            return Plan::Claim(c);
         }
-        if c.maps > 0 && !ask.collected && after > self.options.collect_above() {
-            let (bytes, spared) = (after - self.options.collect_above(), c.range(m));
+        let some_free = self.free_bytes() >= PAGE;
+        if !ask.looked && some_free && self.committed.saturating_add(maps) > self.most {
             self.roll_back(m, c);
-            return Plan::Collect(bytes, spared);
+            return Plan::Look;
         }
-        if c.maps > 0 && !ask.collected && after > self.most && self.free_bytes() >= PAGE {
-            // Also where nothing may move: what work is done is looked at.
-            let moves = self.moved < self.most.saturating_mul(self.options.moves);
-            let (bytes, spared) = (if moves { after - self.most } else { 0 }, c.range(m));
-            self.roll_back(m, c);
-            return Plan::Collect(bytes, spared);
+        if whole || !some_free || ask.unstitched || ask.bytes < self.options.stitch_above {
+            return self.within(m, ask, Plan::Claim(c), maps, range);
         }
-        self.committed = after;
-        self.most = self.most.max(after);
-        Plan::Claim(c)
+        // What is claimed may be what is stitched.
+        self.roll_back(m, c);
+        if let Some(plan) = self.stitch(m, ask.bytes, ask.stream, maps) {
+            let maps = plan.maps;
+            return self.within(m, ask, Plan::Stitch(plan), maps, (0, 0));
+        }
+        match self.search(m, ask, how()) {
+            Some(c) => {
+                let maps = c.maps;
+                self.within(m, ask, Plan::Claim(c), maps, range)
+            }
+            None => Plan::Reserve,
+        }
+    }
+
+    /// The plan, if what it maps is within the limits.
+    fn within(&mut self, m: &Map, ask: &Ask, plan: Plan, maps: u64, range: (u64, u64)) -> Plan {
+        let after = self.committed.saturating_add(maps);
+        let instead = if maps > 0 && after > self.options.limit {
+            Plan::OverLimit(after - self.options.limit)
+        } else if maps > 0 && !ask.collected && after > self.options.collect_above() {
+            Plan::Collect(after - self.options.collect_above(), range)
+        } else {
+            self.committed = after;
+            self.most = self.most.max(after);
+            return plan;
+        };
+        match plan {
+            Plan::Claim(c) => self.roll_back(m, c),
+            Plan::Stitch(plan) => self.unpick(m, plan, Vec::new()),
+            _ => {}
+        }
+        instead
     }
 
     /// Another stream's block, or neighbours of several streams.
@@ -242,7 +279,7 @@ impl<B: Backing> Core<B> {
     }
 
     /// How large a chunk is: small ones move more easily, but each costs calls of the driver.
-    fn chunk(&self, bytes: u64) -> u64 {
+    pub fn chunk(&self, bytes: u64) -> u64 {
         let most = self.options.chunk;
         let usual = pages_within(self.committed / 1024).clamp(self.options.least_chunk, most);
         usual.max((bytes / 256).next_multiple_of(PAGE).min(most)).max((bytes / 1024).next_multiple_of(PAGE))

@@ -6,6 +6,7 @@ use super::bins::Bins;
 use super::index::Index;
 use super::options::Options;
 use super::slot::{NIL, Slots, State, Word};
+use super::stitch::Stitches;
 use super::stream::{Numbers, Streams};
 use std::collections::BTreeMap;
 
@@ -42,12 +43,11 @@ pub struct Core<B: Backing> {
     pub chunks: BTreeMap<u64, Chunk<B::Chunk>>,
     /// The first record of each range.
     pub heads: Vec<u32>,
+    pub stitches: Stitches,
     /// Bytes mapped, or about to be.
     pub committed: u64,
-    /// The most it ever was,
+    /// The most it ever was.
     pub most: u64,
-    /// and how much of it was moved.
-    pub moved: u64,
     /// Requests in a call of the backing.
     pub in_flight: u32,
     /// Some work was found done since free memory was last looked through.
@@ -68,9 +68,9 @@ impl<B: Backing> Core<B> {
             users: Numbers::default(),
             chunks: BTreeMap::new(),
             heads: Vec::new(),
+            stitches: Stitches::default(),
             committed: 0,
             most: 0,
-            moved: 0,
             in_flight: 0,
             dirty: false,
             options,

@@ -57,6 +57,10 @@ pub struct Counts {
     pub failed_grows: u64,
     /// Chunks given back.
     pub trims: u64,
+    /// Blocks stitched together from free chunks.
+    pub stitches: u64,
+    /// Those that could not be mapped.
+    pub failed_stitches: u64,
     /// Requests that went on after free memory was given back.
     pub retries: u64,
     /// Requests not served.
@@ -132,6 +136,8 @@ pub struct Numbers {
     pub grows: AtomicU64,
     pub failed_grows: AtomicU64,
     pub trims: AtomicU64,
+    pub stitches: AtomicU64,
+    pub failed_stitches: AtomicU64,
     pub retries: AtomicU64,
     pub failures: AtomicU64,
     pub bad_frees: AtomicU64,
@@ -241,6 +247,8 @@ impl Numbers {
             grows: get(&self.grows),
             failed_grows: get(&self.failed_grows),
             trims: get(&self.trims),
+            stitches: get(&self.stitches),
+            failed_stitches: get(&self.failed_stitches),
             retries: get(&self.retries),
             failures: get(&self.failures),
             bad_frees: get(&self.bad_frees),

@@ -113,18 +113,24 @@ impl<B: Backing> Arena<B> {
         let mut users = core.users.remove(&n).unwrap_or_default();
         users.retain(|u| *u != stream);
         let now = self.clock.load(Relaxed);
-        if users.is_empty() {
-            core.give(&self.map, n, stream, now);
-            return;
+        let stitched = core.stitches.has(n);
+        if users.is_empty() && stitched {
+            return core.give_stitched(&self.map, n, &[(stream, now)]);
+        } else if users.is_empty() {
+            return core.give(&self.map, n, stream, now);
         }
         let mut ties = vec![(stream, now)];
         // An unknown stream would pass for one without work; one that has ended did nothing since.
         ties.extend(users.iter().map(|u| (*u, core.streams.of(*u).ended.unwrap_or(now))));
         core.streams.of(stream);
-        let slot = self.map.slots.get(n);
-        slot.set_stream(stream);
-        slot.set_stamp(now);
-        core.wait(&self.map, n, ties);
+        if stitched {
+            core.give_stitched(&self.map, n, &ties);
+        } else {
+            let slot = self.map.slots.get(n);
+            slot.set_stream(stream);
+            slot.set_stamp(now);
+            core.wait(&self.map, n, ties);
+        }
         self.numbers.waiting.store(core.waiting_bytes, Relaxed);
         drop(core);
         for user in users {
@@ -160,7 +166,11 @@ impl<B: Backing> Free<'_, B> {
             let mut core = arena.lock();
             // Read under the lock: see `Arena::record`.
             let now = arena.clock.load(Relaxed);
-            core.give(&arena.map, n, stream.0, now);
+            if core.stitches.has(n) {
+                core.give_stitched(&arena.map, n, &[(stream.0, now)]);
+            } else {
+                core.give(&arena.map, n, stream.0, now);
+            }
             return block;
         }
         let most = arena.front_bytes.load(Relaxed);

@@ -26,8 +26,10 @@ mod front;
 mod index;
 mod options;
 mod order;
+mod sew;
 mod slot;
 mod snapshot;
+mod stitch;
 mod stream;
 mod trim;
 
@@ -185,6 +187,9 @@ impl<B: Backing> Drop for Arena<B> {
             for event in s.complete(u64::MAX) {
                 std::sync::Arc::into_inner(event).into_iter().for_each(|e| self.backing.release(e));
             }
+        }
+        for alias in core.stitches.aliases() {
+            let _ = self.backing.unalias(alias.address, alias.bytes);
         }
         for (address, chunk) in std::mem::take(&mut core.chunks) {
             // There is nobody left to tell of a failure.

@@ -31,14 +31,14 @@ pub struct Options {
     /// Memory above this goes back when a stream or the device was synchronised
     /// (`CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`).
     pub release_threshold: u64,
-    /// Free memory moves, before what is mapped rises above what it ever was: chunks that no work touches are unmapped, and
-    /// as much is mapped where the request fits. So often the highest size ever mapped may move in all; 0: never. Off by
-    /// itself: a training loop whose steps need one layout after the other moves memory in every step (GPT-2: 73 chunks of
-    /// 4 MiB, 8 % of its time, for 1.04 reserved bytes an active one in place of 1.09), and where it may do so only for a
-    /// while it ends with more than without. What a limit or a full device asks for moves in any case.
-    pub moves: u64,
     /// Whether memory of other streams is used, at the price of a wait on the device, before more is mapped.
     pub steal_first: bool,
+    /// Requests of at least so many bytes may be stitched together from free chunks, before more is mapped. `u64::MAX`:
+    /// never.
+    pub stitch_above: u64,
+    /// How many times the highest size ever mapped all stitched blocks may have together, in use or not. Those unused for
+    /// longest go. Only addresses and the driver's tables are spent.
+    pub stitched: u64,
 }
 
 impl Default for Options {
@@ -52,8 +52,9 @@ impl Default for Options {
             max_split: u64::MAX,
             gc_threshold: 0,
             release_threshold: u64::MAX,
-            moves: 0,
             steal_first: true,
+            stitch_above: u64::MAX,
+            stitched: 8,
         }
     }
 }

@@ -41,10 +41,14 @@ pub enum State {
     Live,
     /// The program has it, and told of other streams that use it.
     Shared,
+    /// In use at other addresses; see `stitch.rs`.
+    Lent,
+    /// Addresses of a stitched block that is free.
+    Spare,
 }
 
 use State::*;
-const STATES: [State; 10] = [Vacant, Hole, Free, Tied, Waiting, Busy, Front, Freeing, Live, Shared];
+const STATES: [State; 12] = [Vacant, Hole, Free, Tied, Waiting, Busy, Front, Freeing, Live, Shared, Lent, Spare];
 const WHOLE: u64 = 0x80;
 
 /// Address, state, and whether the block is never split nor joined, in one word.

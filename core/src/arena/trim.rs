@@ -29,10 +29,18 @@ impl<B: Backing> Arena<B> {
         }
         core.settle_done(&self.map);
         let going = core.claim_chunks(&self.map, keep, spared);
+        let mut ranges: Vec<_> = going.iter().map(|(_, address, chunk)| (*address, chunk.bytes)).collect();
+        ranges.sort_unstable();
+        let stitched = core.unstitch_over(&self.map, &ranges);
         drop(core);
+        // First, for memory goes back with its last mapping.
+        let still = self.unmap_stitched(stitched);
         let mut back = 0;
         for (n, address, chunk) in going {
-            let result = self.backing.unmap(address, chunk.bytes, chunk.handle);
+            let result = match still.iter().any(|a| a.home == address) {
+                false => self.backing.unmap(address, chunk.bytes, chunk.handle).map_err(drop),
+                true => Err(()),
+            };
             let mut core = self.lock();
             core.in_flight -= 1;
             if result.is_ok() {

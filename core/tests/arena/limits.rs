@@ -171,35 +171,6 @@ fn ranges_are_added_and_may_be_refused() {
 }
 
 #[test]
-fn free_memory_moves_before_there_is_more_of_it() {
-    let sim = sim();
-    let a = with(&sim, |o| (o.least_chunk, o.moves) = (PAGE, 10));
-    let blocks: Vec<_> = (0..16).map(|_| get(&a, PAGE, S)).collect();
-    blocks.iter().step_by(2).for_each(|b| put(&a, *b, S));
-    // Not while work may touch it.
-    let b = get(&a, 2 * PAGE, S);
-    assert_eq!(sim.mapped(), 18 * PAGE);
-    put(&a, b, S);
-    sim.advance(S.0);
-    get(&a, 10 * PAGE, S);
-    assert_eq!((sim.mapped(), a.counts().trims), (18 * PAGE, 8));
-}
-
-#[test]
-fn memory_does_not_move_for_ever() {
-    let sim = sim();
-    let a = with(&sim, |o| (o.least_chunk, o.moves) = (PAGE, 1));
-    let blocks: Vec<_> = (0..16).map(|_| get(&a, PAGE, S)).collect();
-    blocks.iter().step_by(2).for_each(|b| put(&a, *b, S));
-    for pages in [4, 3, 4, 3, 4, 3, 4, 3, 4, 3] {
-        sim.advance(S.0);
-        let b = get(&a, pages * PAGE, S);
-        put(&a, b, S);
-    }
-    assert!(a.counts().trims <= 18, "{}", a.counts().trims);
-}
-
-#[test]
 fn what_can_not_be_opened_is_not_there() {
     let sim = sim();
     let a = Held::new(&sim, Options::default());

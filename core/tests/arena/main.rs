@@ -6,5 +6,6 @@ mod limits;
 mod properties;
 mod replay;
 mod sim;
+mod stitched;
 mod streams;
 mod threads;

@@ -1,10 +1,10 @@
 //! Random programs, one thread: the arena against a model that knows only what the program did.
 
-use crate::sim::{PAGE, Sim};
+use crate::sim::{Held, PAGE, Sim};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::SeqCst;
-use vramscope_core::arena::{Arena, BadFree, BlockState, Options, StreamId};
+use vramscope_core::arena::{BadFree, BlockState, Options, StreamId};
 
 #[derive(Clone, Debug)]
 pub enum Op {
@@ -71,7 +71,7 @@ struct Live {
 
 struct Program<'s> {
     sim: &'s Sim,
-    arena: Arena<&'s Sim>,
+    arena: Held<'s>,
     live: BTreeMap<u64, Live>,
     freed: Vec<u64>,
     streams: [u64; 4],
@@ -82,7 +82,7 @@ struct Program<'s> {
 
 impl<'s> Program<'s> {
     fn new(sim: &'s Sim, options: Options) -> Program<'s> {
-        let arena = Arena::new(sim, options);
+        let arena = Held::new(sim, options);
         Program {
             sim,
             arena,
@@ -258,7 +258,11 @@ impl<'s> Program<'s> {
         }
         assert_eq!(chunk, s.chunks.len());
         let of = |s: BlockState| sums.get(&(s as u8)).copied().unwrap_or(0);
-        assert_eq!(of(BlockState::Active), c.allocated.now);
+        for b in &s.stitched {
+            assert_eq!(self.live[&b.block.address].id, b.block.id);
+        }
+        assert_eq!(s.stitched.iter().map(|b| b.block.bytes).sum::<u64>(), of(BlockState::Lent));
+        assert_eq!(of(BlockState::Active) + of(BlockState::Lent), c.allocated.now);
         assert_eq!(of(BlockState::Waiting), c.active.now - c.allocated.now);
         assert_eq!(of(BlockState::Inactive), c.inactive.now);
         for (a, b) in &self.live {
@@ -303,12 +307,13 @@ proptest! {
     #[test]
     fn the_arena_does_what_the_program_expects(
         ops in prop::collection::vec(op(), 1..300),
-        (chunk, front, steal_first, gc, reserve) in
-            (1u64..17, 0u64..1 << 20, any::<bool>(), prop_oneof![Just(0), 1u32..1000], 8u64..200),
+        (chunk, front, steal_first, gc, reserve, stitch, stitched) in
+            (1u64..17, 0u64..1 << 20, any::<bool>(), prop_oneof![Just(0), 1u32..1000], 8u64..400, 0u64..8, 0u64..4),
     ) {
         let mut o = Options::default();
         (o.chunk, o.front, o.steal_first, o.gc_threshold, o.reserve) =
             (chunk << 21, front, steal_first, gc, reserve << 20);
+        (o.stitch_above, o.stitched) = (if stitch > 4 { u64::MAX } else { stitch << 20 }, stitched);
         run(&ops, o);
     }
 }

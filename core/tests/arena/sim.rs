@@ -34,8 +34,11 @@ struct Stream {
 }
 
 struct Use {
+    /// Where the memory is at home.
     from: u64,
     to: u64,
+    /// By which address it is reached.
+    by: u64,
     stream: u64,
     at: u64,
 }
@@ -48,14 +51,17 @@ struct State {
     host: Clock,
     ranges: BTreeMap<u64, u64>,
     chunks: BTreeMap<u64, u64>,
+    /// What is mapped once more: home and bytes.
+    aliases: BTreeMap<u64, (u64, u64)>,
     /// Those that streams may touch.
     open: BTreeSet<u64>,
     uses: Vec<Use>,
     events: BTreeMap<u64, Clock>,
     next_event: u64,
     next_range: u64,
-    /// What the program holds.
+    /// What the program holds; and where that is at home.
     live: BTreeMap<u64, u64>,
+    owned: BTreeMap<u64, u64>,
     /// The arena is about to be dropped: that waits for nothing.
     over: bool,
 }
@@ -81,6 +87,34 @@ pub struct Sim {
 }
 
 pub struct Event(u64);
+
+impl State {
+    fn assert_vacant(&self, address: u64, bytes: u64) {
+        assert!(bytes > 0 && bytes.is_multiple_of(PAGE) && address.is_multiple_of(PAGE));
+        let (r, len) = self.ranges.range(..=address).next_back().expect("a range");
+        assert!(address + bytes <= r + len, "outside of the range");
+        let chunk = self.chunks.range(..address + bytes).next_back().map(|(a, b)| a + b);
+        let alias = self.aliases.range(..address + bytes).next_back().map(|(a, (_, b))| a + b);
+        assert!(chunk.max(alias).is_none_or(|end| end <= address), "mapped twice");
+    }
+
+    /// The memory of a block: for each part, where it is mapped, at home, and its bytes.
+    fn memory(&self, address: u64, bytes: u64) -> Vec<(u64, u64, u64)> {
+        let (mut at, end) = (address, address + bytes);
+        let mut parts = Vec::new();
+        while at < end {
+            let chunk = self.chunks.range(..=at).next_back().map(|(a, b)| (*a, *a, *b));
+            let alias = self.aliases.range(..=at).next_back().map(|(a, (home, b))| (*a, *home, *b));
+            let found = [chunk, alias].into_iter().flatten().find(|(a, _, b)| at < a + b);
+            let (a, home, b) = found.unwrap_or_else(|| panic!("no memory at {at:#x}"));
+            assert!(self.open.contains(&a), "memory that no stream may touch");
+            let length = (a + b).min(end) - at;
+            parts.push((at, home + (at - a), length));
+            at += length;
+        }
+        parts
+    }
+}
 
 impl Sim {
     pub fn new(capacity: u64) -> Sim {
@@ -111,7 +145,9 @@ impl Sim {
         let at = st.clock.entry(stream).or_default();
         *at += 1;
         let at = *at;
-        s.uses.push(Use { from: address, to: address + bytes, stream, at });
+        for (by, from, length) in s.memory(address, bytes) {
+            s.uses.push(Use { from, to: from + length, by, stream, at });
+        }
     }
 
     /// The program puts later work of one stream behind that of another.
@@ -156,28 +192,32 @@ impl Sim {
             assert!(a + len <= address, "{address:#x}+{bytes:#x} has another owner: {a:#x}+{len:#x}");
         }
         s.live.insert(address, bytes);
-        let mut at = address;
-        while at < end {
-            let (a, len) = s.chunks.range(..=at).next_back().expect("memory at the block");
-            assert!(s.open.contains(a), "memory that no stream may touch");
-            assert!(a + len > at, "no memory at {at:#x}");
-            at = a + len;
-        }
         let known = s.streams.entry(stream).or_default().clock.clone();
-        for u in s.uses.iter().filter(|u| u.from < end && address < u.to) {
-            let after = |c: &Clock| c.get(&u.stream).is_some_and(|at| u.at <= *at);
-            assert!(
-                u.stream == stream || after(&known) || after(&s.host),
-                "{address:#x}+{bytes:#x} given to stream {stream} while work {} of stream {} may use it",
-                u.at,
-                u.stream
-            );
+        for (_, from, length) in s.memory(address, bytes) {
+            let to = from + length;
+            if let Some((a, end)) = s.owned.range(..to).next_back() {
+                assert!(*end <= from, "{address:#x}+{bytes:#x} has another's memory: {a:#x} to {end:#x}");
+            }
+            s.owned.insert(from, to);
+            for u in s.uses.iter().filter(|u| u.from < to && from < u.to) {
+                let after = |c: &Clock| c.get(&u.stream).is_some_and(|at| u.at <= *at);
+                assert!(
+                    u.stream == stream || after(&known) || after(&s.host),
+                    "{address:#x}+{bytes:#x} given to stream {stream} while work {} of stream {} may use it",
+                    u.at,
+                    u.stream
+                );
+            }
         }
     }
 
     /// The program is about to free a block.
     pub fn leave(&self, address: u64) {
-        self.state().live.remove(&address).expect("a live block");
+        let mut s = self.state();
+        let bytes = s.live.remove(&address).expect("a live block");
+        for (_, home, _) in s.memory(address, bytes) {
+            s.owned.remove(&home).expect("the memory of a live block");
+        }
     }
 
     pub fn mapped(&self) -> u64 {
@@ -198,6 +238,7 @@ impl Sim {
     pub fn assert_empty(&self) {
         let s = self.state();
         assert!(s.chunks.is_empty(), "{} chunks are left", s.chunks.len());
+        assert!(s.aliases.is_empty(), "{} aliases are left", s.aliases.len());
         assert!(s.ranges.is_empty(), "{} ranges are left", s.ranges.len());
         assert!(s.events.is_empty(), "{} events are left", s.events.len());
     }
@@ -246,7 +287,8 @@ impl Backing for &Sim {
         self.fails(&self.fail_reserve);
         let mut s = self.state();
         assert_eq!(s.ranges.remove(&address), Some(bytes));
-        assert!(s.chunks.range(address..address + bytes).next().is_none(), "memory is left in the range");
+        let mapped = s.chunks.keys().chain(s.aliases.keys());
+        assert!(mapped.clone().all(|a| !(address..address + bytes).contains(a)), "memory is left in the range");
     }
 
     fn map(&self, address: u64, bytes: u64) -> Result<u64, Error> {
@@ -261,13 +303,37 @@ impl Backing for &Sim {
         if s.chunks.values().sum::<u64>() + bytes > self.capacity.load(SeqCst) {
             return Err(Error::OutOfMemory);
         }
-        let (r, len) = s.ranges.range(..=address).next_back().expect("a range");
-        assert!(address + bytes <= r + len, "outside of the range");
-        if let Some((a, len)) = s.chunks.range(..address + bytes).next_back() {
-            assert!(a + len <= address, "mapped twice");
-        }
+        s.assert_vacant(address, bytes);
         s.chunks.insert(address, bytes);
         Ok(address ^ 1)
+    }
+
+    fn alias(&self, address: u64, home: u64, bytes: u64, chunk: u64) -> Result<(), Error> {
+        assert_eq!(chunk, home ^ 1);
+        if self.fails(&self.fail_map) {
+            return Err(Error::Broken);
+        }
+        let mut s = self.state();
+        assert_eq!(s.chunks.get(&home), Some(&bytes), "not a whole chunk");
+        s.assert_vacant(address, bytes);
+        s.aliases.insert(address, (home, bytes));
+        Ok(())
+    }
+
+    fn unalias(&self, address: u64, bytes: u64) -> Result<(), Error> {
+        if self.fails(&self.fail_unmap) {
+            return Err(Error::Broken);
+        }
+        let mut s = self.state();
+        let by = s.uses.iter().find(|u| u.by < address + bytes && address < u.by + (u.to - u.from));
+        let by = by.map(|u| (u.stream, u.at));
+        assert!(
+            by.is_none() || s.over || std::thread::panicking(),
+            "{address:#x} is unmapped while work {by:?} may use it"
+        );
+        assert_eq!(s.aliases.remove(&address).map(|a| a.1), Some(bytes));
+        s.open.remove(&address);
+        Ok(())
     }
 
     fn open(&self, address: u64, bytes: u64) -> Result<(), Error> {
@@ -275,7 +341,9 @@ impl Backing for &Sim {
             return Err(Error::Broken);
         }
         let mut s = self.state();
-        let chunks: Vec<(u64, u64)> = s.chunks.range(address..address + bytes).map(|(a, b)| (*a, *b)).collect();
+        let range = address..address + bytes;
+        let mut chunks: Vec<(u64, u64)> = s.chunks.range(range.clone()).map(|(a, b)| (*a, *b)).collect();
+        chunks.extend(s.aliases.range(range).map(|(a, (_, b))| (*a, *b)));
         let end = chunks.iter().try_fold(address, |at, (a, b)| (*a == at).then_some(a + b));
         assert_eq!(end, Some(address + bytes), "not whole chunks without a gap");
         s.open.extend(chunks.iter().map(|c| c.0));
@@ -293,6 +361,7 @@ impl Backing for &Sim {
             by.is_none() || s.over || std::thread::panicking(),
             "{address:#x} is unmapped while work {by:?} may use it"
         );
+        assert!(s.aliases.values().all(|a| a.0 != address), "{address:#x} is mapped elsewhere still");
         assert_eq!(s.chunks.remove(&address), Some(bytes));
         s.open.remove(&address);
         Ok(())

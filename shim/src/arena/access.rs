@@ -28,10 +28,14 @@ pub fn allow(device: i32, peer: i32) -> Result {
         peers.push((device, peer));
     }
     for arena in super::of_device(device) {
-        for chunk in arena.snapshot().chunks {
+        let all = || {
+            let s = arena.snapshot();
+            s.chunks.into_iter().chain(s.aliases).collect::<Vec<_>>()
+        };
+        for chunk in all() {
             let r = driver::set_access(chunk.address, chunk.bytes, &[access(peer)]);
             // One that was unmapped meanwhile needs none.
-            if r != SUCCESS && arena.snapshot().chunks.contains(&chunk) {
+            if r != SUCCESS && all().contains(&chunk) {
                 // It was not let in: the next try begins anew.
                 PEERS.write().unwrap_or_else(|e| e.into_inner()).retain(|p| *p != (device, peer));
                 return r;

@@ -122,6 +122,42 @@ impl Backing for Gpu {
         Ok(())
     }
 
+    fn alias(&self, address: u64, home: u64, bytes: u64, segment: u64) -> std::result::Result<(), Result> {
+        let (mapped, ns) = driver::timed(|| driver::relaxed(|| driver::map_again(home, address, bytes)));
+        let t = thread::current();
+        t.driver_ns.set(t.driver_ns.get() + ns.max(1));
+        mapped?;
+        recorder::event(&Record {
+            kind: EventKind::Map,
+            id: segment,
+            address,
+            bytes,
+            memory: Memory::Async,
+            context: self.number(),
+            ..Record::default()
+        });
+        Ok(())
+    }
+
+    fn unalias(&self, address: u64, bytes: u64) -> std::result::Result<(), Result> {
+        if state::exiting() {
+            return Err(cuda::ERROR_NOT_SUPPORTED);
+        }
+        let r = driver::relaxed(|| driver::unmap(address, bytes));
+        if r != SUCCESS {
+            return Err(r);
+        }
+        recorder::event(&Record {
+            kind: EventKind::Unmap,
+            memory: Memory::Async,
+            address,
+            bytes,
+            context: self.number(),
+            ..Record::default()
+        });
+        Ok(())
+    }
+
     fn record(&self, stream: StreamId) -> Option<Event> {
         let known = streams::get(stream.0)?;
         // An event in a stream that captures would be part of the capture.

@@ -69,6 +69,10 @@ fn make(device: i32) -> Option<&'static Arena> {
     Some(new)
 }
 
+/// Smaller blocks are not stitched: they find room. (A transformer's training loop: 1.097 reserved bytes an active one
+/// without; 1.054 from 16 MiB up, 1.027 from 4 MiB, no less from 2 MiB.)
+const STITCH_ABOVE: u64 = 4 << 20;
+
 /// One more arena of a device. It stays: blocks of it may be live as long as the process.
 fn new(device: i32) -> Option<&'static Arena> {
     let total = driver::total_memory(device);
@@ -80,7 +84,8 @@ fn new(device: i32) -> Option<&'static Arena> {
     // A request waits for another stream's work only where there is no more memory: that work may be waiting, on the
     // device, for what this request is for. The driver's own pool does so, too (measured).
     options.steal_first = false;
-    options.reserve = total.saturating_mul(2);
+    options.reserve = total.saturating_mul(if s.stitch { 4 } else { 2 });
+    options.stitch_above = if s.stitch { STITCH_ABOVE } else { u64::MAX };
     // The share that VRAMSCOPE_GC_THRESHOLD speaks of is one of the device.
     options.limit = total;
     options.max_split = s.max_split_size;

@@ -64,6 +64,25 @@ pub fn map(device: i32, p: u64, bytes: u64) -> std::result::Result<(), Result> {
     if mapped == SUCCESS { Ok(()) } else { Err(mapped) }
 }
 
+/// Maps the physical memory of one whole mapping at other reserved addresses as well; no device has access there yet. It
+/// lives until both are unmapped.
+pub fn map_again(home: u64, p: u64, bytes: u64) -> std::result::Result<(), Result> {
+    let retain = cuMemRetainAllocationHandle().ok_or(ERROR_NOT_SUPPORTED)?;
+    let map = cuMemMap().ok_or(ERROR_NOT_SUPPORTED)?;
+    let release = cuMemRelease().ok_or(ERROR_NOT_SUPPORTED)?;
+    let mut handle = 0;
+    // SAFETY: a pointer to a local, and an address that is mapped.
+    let r = unsafe { retain(&mut handle, home as *mut c_void) };
+    if r != SUCCESS {
+        return Err(r);
+    }
+    // SAFETY: addresses that are reserved and have no memory, and a handle of so many bytes.
+    let mapped = unsafe { map(p, bytes as usize, 0, handle, 0) };
+    // SAFETY: the reference taken above.
+    unsafe { release(handle) };
+    if mapped == SUCCESS { Ok(()) } else { Err(mapped) }
+}
+
 /// Lets devices at mapped memory.
 pub fn set_access(p: u64, bytes: u64, access: &[cuda::Access]) -> Result {
     let Some(f) = cuMemSetAccess() else { return ERROR_NOT_SUPPORTED };

@@ -222,6 +222,31 @@ fn mapped_pieces_are_expandable_segments() {
 }
 
 #[test]
+fn a_stitched_block_lies_where_its_segments_are_mapped_once_more() {
+    let mut s = Script::new();
+    let memory = Memory::Async;
+    let mut event = |kind, id, address, bytes| {
+        let how = Served::Hit as u8;
+        s.event(Event { kind, memory, how, id, address, bytes, context: 1, ..Event::default() });
+    };
+    for (id, n) in [(1, 0), (2, 1), (3, 2)] {
+        event(EventKind::SegmentAlloc, id, GIB + n * 2 * MIB, 2 * MIB);
+    }
+    event(EventKind::Alloc, 4, GIB + 2 * MIB, 2 * MIB);
+    event(EventKind::Map, 1, 9 * GIB, 2 * MIB);
+    event(EventKind::Map, 3, 9 * GIB + 2 * MIB, 2 * MIB);
+    event(EventKind::Alloc, 5, 9 * GIB, 4 * MIB);
+    let (json, notes) = snapshot(&s, |_| {});
+    assert!(notes.is_empty(), "{notes:?}");
+    assert_eq!((active(&json), list(&json, "segments").len()), (6 * MIB, 2));
+    s.free(5, FreeHow::Cached);
+    s.event(Event { kind: EventKind::Unmap, memory, address: 9 * GIB, bytes: 4 * MIB, ..Event::default() });
+    let (json, notes) = snapshot(&s, |_| {});
+    assert!(notes.is_empty(), "{notes:?}");
+    assert_eq!((active(&json), list(&json, "segments").len()), (2 * MIB, 1));
+}
+
+#[test]
 fn whatever_a_history_says_the_viewer_can_play_it() {
     let mut s = pytorch();
     // A tensor whose segment came before the history; two at one place; a segment that ends before its tensors.

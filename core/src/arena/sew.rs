@@ -1,0 +1,82 @@
+//! Stitching, as far as it calls the backing; see `stitch.rs`.
+
+use super::Arena;
+use super::alloc::Step;
+use super::backing::Backing;
+use super::counts::count;
+use super::slot::State;
+use super::stitch::{Alias, Plan, Stitch, aliases};
+use std::sync::atomic::Ordering::*;
+
+/// A driver that failed so often and never did it can't.
+const PATIENCE: u64 = 8;
+
+impl<B: Backing> Arena<B> {
+    /// Maps what a stitched block is made of; then it is a block, or everything is as it was.
+    pub(super) fn sew(&self, bytes: u64, mut plan: Plan) -> Step<B::Error> {
+        let holes = plan.homes.iter().filter(|n| n.1 == State::Hole).map(|n| n.0).collect::<Vec<_>>();
+        if let Err(e) = self.fill(&holes, &mut plan.maps) {
+            count(&self.numbers.failed_grows);
+            let need = plan.maps;
+            self.unpick(plan, Vec::new());
+            return Step::NoMemory(e, need);
+        }
+        let address = self.map.slots.get(plan.lead.unwrap_or(plan.n)).address();
+        if let Err(left) = self.alias(&aliases(address, &plan.chunks)) {
+            count(&self.numbers.failed_stitches);
+            self.unpick(plan, left);
+            let (failed, made) = (&self.numbers.failed_stitches, &self.numbers.stitches);
+            if made.load(Relaxed) == 0 && failed.load(Relaxed) >= PATIENCE {
+                self.lock().options.stitch_above = u64::MAX;
+            }
+            return Step::Again;
+        }
+        count(&self.numbers.stitches);
+        let n = plan.n;
+        let evict = !self.pinned.load(SeqCst);
+        let over = self.lock().stitched(&self.map, plan, bytes, evict);
+        self.changed.notify_all();
+        self.unmap_stitched(over);
+        Step::Found(n)
+    }
+
+    /// Maps chunks once more, one after the other. On an error none is, but for those that can't be unmapped.
+    fn alias(&self, aliases: &[Alias]) -> Result<(), Vec<Alias>> {
+        let handles: Vec<_> = {
+            let core = self.lock();
+            aliases.iter().map_while(|a| core.chunks.get(&a.home).map(|c| c.handle)).collect()
+        };
+        let each = aliases.iter().zip(handles);
+        let mapped = each.take_while(|(a, h)| self.backing.alias(a.address, a.home, a.bytes, *h).is_ok()).count();
+        let length = aliases.iter().map(|a| a.bytes).sum();
+        if mapped == aliases.len() && aliases.first().is_some_and(|a| self.backing.open(a.address, length).is_ok()) {
+            return Ok(());
+        }
+        Err(self.unmap_aliases(&aliases[..mapped]))
+    }
+
+    /// Nothing was stitched; some may be mapped still.
+    fn unpick(&self, plan: Plan, left: Vec<Alias>) {
+        let mut core = self.lock();
+        core.committed = core.committed.saturating_sub(plan.maps);
+        core.unpick(&self.map, plan, left);
+        drop(core);
+        self.changed.notify_all();
+    }
+
+    /// Gives those that are mapped still.
+    fn unmap_aliases(&self, aliases: &[Alias]) -> Vec<Alias> {
+        aliases.iter().filter(|a| self.backing.unalias(a.address, a.bytes).is_err()).copied().collect()
+    }
+
+    /// The addresses of stitched blocks become holes. Gives the chunks that are mapped there still.
+    pub(super) fn unmap_stitched(&self, gone: Vec<(u32, Stitch)>) -> Vec<Alias> {
+        let mut left = Vec::new();
+        for (n, mut stitch) in gone {
+            stitch.aliases = self.unmap_aliases(&stitch.aliases);
+            left.extend_from_slice(&stitch.aliases);
+            self.lock().unstitched(&self.map, n, stitch);
+        }
+        left
+    }
+}

@@ -1,0 +1,187 @@
+//! Blocks stitched together from free chunks.
+
+use crate::cases::{S, T, get, put, sim};
+use crate::sim::{Held, PAGE, Sim};
+use std::sync::atomic::Ordering::SeqCst;
+use vramscope_core::arena::{BadFree, Block, BlockState, Options};
+
+fn arena(sim: &Sim, set: impl FnOnce(&mut Options)) -> Held<'_> {
+    let mut o = Options::default();
+    (o.chunk, o.stitch_above) = (PAGE, 2 * PAGE);
+    set(&mut o);
+    Held::new(sim, o)
+}
+
+/// Memory of so many pages, of which every second is free. Gives the others.
+fn combed(a: &Held, pages: u64) -> Vec<Block> {
+    let blocks: Vec<_> = (0..pages).map(|_| get(a, PAGE, S)).collect();
+    blocks.iter().step_by(2).for_each(|b| put(a, *b, S));
+    blocks.into_iter().skip(1).step_by(2).collect()
+}
+
+#[test]
+fn free_chunks_serve_what_is_larger_than_each() {
+    let sim = sim();
+    let a = arena(&sim, |_| ());
+    combed(&a, 16);
+    // On the same stream also while work is pending.
+    let b = get(&a, 8 * PAGE, S);
+    let c = a.counts();
+    assert_eq!((sim.mapped(), c.reserved.peak, c.stitches), (16 * PAGE, 16 * PAGE, 1));
+    assert_eq!((c.allocated.now, c.inactive.now), (16 * PAGE, 0));
+    assert_eq!(a.find(b.address + 5 * PAGE).map(|b| b.id), Some(b.id));
+    assert!(matches!(a.free(b.address + PAGE, S), Err(BadFree::Interior { .. })));
+    put(&a, b, S);
+    assert!(matches!(a.free(b.address, S), Err(BadFree::Double)));
+    assert_eq!(a.counts().inactive.now, 8 * PAGE);
+}
+
+#[test]
+fn the_next_step_needs_no_call() {
+    let sim = sim();
+    let a = arena(&sim, |_| ());
+    let kept = combed(&a, 16);
+    let large = get(&a, 8 * PAGE, S);
+    put(&a, large, S);
+    sim.calls();
+    for _ in 0..5 {
+        let small: Vec<_> = (0..8).map(|_| get(&a, PAGE, S)).collect();
+        small.iter().for_each(|b| put(&a, *b, S));
+        let again = get(&a, 8 * PAGE, S);
+        assert_eq!(again.address, large.address);
+        // A little less fits as well, and leaves the rest.
+        put(&a, again, S);
+        let less = get(&a, 7 * PAGE + 512, S);
+        assert_eq!((less.address, less.bytes), (large.address, 7 * PAGE + 512));
+        let rest = get(&a, PAGE - 512, S);
+        [less, rest].iter().for_each(|b| put(&a, *b, S));
+    }
+    assert_eq!((sim.calls(), sim.mapped()), (0, 16 * PAGE));
+    drop(kept);
+}
+
+#[test]
+fn only_what_is_missing_is_mapped() {
+    let sim = sim();
+    let a = arena(&sim, |_| ());
+    combed(&a, 16);
+    get(&a, 10 * PAGE - 512, S);
+    assert_eq!((sim.mapped(), a.counts().stitches), (18 * PAGE, 1));
+}
+
+#[test]
+fn of_the_last_chunk_a_part_does() {
+    let sim = sim();
+    let a = arena(&sim, |_| ());
+    combed(&a, 7);
+    // A chunk with a block at its end.
+    let front = get(&a, PAGE / 2, S);
+    let end = get(&a, PAGE / 2, S);
+    assert_eq!(end.address, front.address + PAGE / 2);
+    put(&a, front, S);
+    let before = sim.mapped();
+    get(&a, 3 * PAGE + PAGE / 2, S);
+    assert_eq!((sim.mapped(), a.counts().stitches), (before, 1));
+    let states = a.snapshot().blocks.iter().filter(|b| b.state == BlockState::Lent).map(|b| b.block.bytes).sum::<u64>();
+    assert_eq!(states, 3 * PAGE + PAGE / 2);
+}
+
+#[test]
+fn another_stream_waits_until_the_work_is_known_to_be_done() {
+    let sim = sim();
+    let a = arena(&sim, |o| o.steal_first = false);
+    combed(&a, 16).iter().for_each(|b| sim.work(S.0, b.address, b.bytes));
+    let free = a.snapshot().blocks.into_iter().find(|b| b.state == BlockState::Inactive).unwrap();
+    sim.work(S.0, free.block.address, PAGE);
+    get(&a, 8 * PAGE, T);
+    assert!(sim.mapped() > 16 * PAGE, "work of the other stream is pending");
+    let before = sim.mapped();
+    sim.advance(S.0);
+    get(&a, 8 * PAGE, T);
+    assert_eq!((sim.mapped(), a.counts().stitches), (before, 1));
+}
+
+#[test]
+fn streams_that_use_it_are_waited_for() {
+    let sim = sim();
+    let a = arena(&sim, |_| ());
+    combed(&a, 16);
+    let b = get(&a, 8 * PAGE, S);
+    sim.order(S.0, T.0);
+    sim.work(T.0, b.address, b.bytes);
+    a.record_stream(b.address, T).unwrap();
+    put(&a, b, S);
+    assert_eq!(a.counts().active.now, 16 * PAGE, "it waits");
+    // Its chunks by their own addresses, too: the simulated device looks at the memory.
+    (0..8).for_each(|_| assert_eq!(get(&a, PAGE, S).bytes, PAGE));
+}
+
+#[test]
+fn all_of_it_goes_back() {
+    let sim = sim();
+    let a = arena(&sim, |_| ());
+    let kept = combed(&a, 16);
+    let b = get(&a, 8 * PAGE, S);
+    sim.work(S.0, b.address, b.bytes);
+    put(&a, b, S);
+    assert_eq!(a.trim(0), 0, "work is pending");
+    sim.advance(S.0);
+    assert_eq!(a.trim(0), 8 * PAGE);
+    assert!(a.snapshot().aliases.is_empty());
+    kept.iter().for_each(|b| put(&a, *b, S));
+    sim.advance(S.0);
+    assert_eq!((a.trim(0), sim.mapped()), (8 * PAGE, 0));
+}
+
+#[test]
+fn what_can_not_be_unmapped_keeps_its_memory() {
+    let sim = sim();
+    let a = arena(&sim, |_| ());
+    combed(&a, 16);
+    let b = get(&a, 8 * PAGE, S);
+    put(&a, b, S);
+    sim.advance(S.0);
+    sim.fail_unmap.store(500, SeqCst);
+    for _ in 0..20 {
+        a.trim(0);
+        get(&a, PAGE, S);
+    }
+    sim.fail_unmap.store(0, SeqCst);
+    sim.advance(S.0);
+    a.trim(0);
+    assert!(a.snapshot().aliases.is_empty());
+}
+
+#[test]
+fn where_it_fails_more_is_mapped() {
+    let sim = sim();
+    let a = arena(&sim, |_| ());
+    combed(&a, 16);
+    sim.fail_open.store(1000, SeqCst);
+    assert!(a.alloc(8 * PAGE, S, 0).is_err(), "neither can be opened");
+    sim.fail_open.store(0, SeqCst);
+    sim.fail_map.store(300, SeqCst);
+    let served = (0..20).filter_map(|_| a.alloc(8 * PAGE, S, 0).ok()).inspect(|b| put_unchecked(&a, b)).count();
+    assert!(served > 0);
+    sim.fail_map.store(0, SeqCst);
+    get(&a, 8 * PAGE, S);
+}
+
+fn put_unchecked(a: &Held, b: &Block) {
+    a.free(b.address, S).unwrap();
+}
+
+#[test]
+fn those_unused_for_longest_go() {
+    let sim = sim();
+    let a = arena(&sim, |o| o.stitched = 2);
+    combed(&a, 32);
+    for pages in 2..17 {
+        sim.advance(S.0);
+        let b = get(&a, pages * PAGE, S);
+        put(&a, b, S);
+    }
+    let mapped: u64 = a.snapshot().aliases.iter().map(|a| a.bytes).sum();
+    assert!(mapped <= 64 * PAGE, "{} pages", mapped / PAGE);
+    assert_eq!(sim.mapped(), 32 * PAGE);
+}
