@@ -5,8 +5,8 @@
 use super::backing::Backing;
 use super::core::{Core, Map, Tie};
 use super::options::PAGE;
+use super::pattern::Pattern;
 use super::slot::{NIL, State};
-use super::stitch;
 
 /// What a request may do about its lack of memory.
 pub struct Ask {
@@ -39,7 +39,7 @@ pub enum Plan {
     /// Served.
     Found(u32),
     Claim(Claim),
-    Stitch(stitch::Plan),
+    Stitch(Pattern),
     /// More is about to be mapped than ever was: first look at what work is done.
     Look,
     /// More memory is needed than the limit allows: so many bytes must go back first.

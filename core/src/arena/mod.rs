@@ -26,6 +26,7 @@ mod front;
 mod index;
 mod options;
 mod order;
+mod pattern;
 mod sew;
 mod slot;
 mod snapshot;

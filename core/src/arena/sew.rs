@@ -4,8 +4,9 @@ use super::Arena;
 use super::alloc::Step;
 use super::backing::Backing;
 use super::counts::count;
+use super::pattern::Pattern;
 use super::slot::State;
-use super::stitch::{Alias, Plan, Stitch, aliases};
+use super::stitch::{Alias, Stitch, aliases};
 use std::sync::atomic::Ordering::*;
 
 /// A driver that failed so often and never did it can't.
@@ -13,18 +14,18 @@ const PATIENCE: u64 = 8;
 
 impl<B: Backing> Arena<B> {
     /// Maps what a stitched block is made of; then it is a block, or everything is as it was.
-    pub(super) fn sew(&self, bytes: u64, mut plan: Plan) -> Step<B::Error> {
-        let holes = plan.homes.iter().filter(|n| n.1 == State::Hole).map(|n| n.0).collect::<Vec<_>>();
-        if let Err(e) = self.fill(&holes, &mut plan.maps) {
+    pub(super) fn sew(&self, bytes: u64, mut pattern: Pattern) -> Step<B::Error> {
+        let holes = pattern.homes.iter().filter(|n| n.1 == State::Hole).map(|n| n.0).collect::<Vec<_>>();
+        if let Err(e) = self.fill(&holes, &mut pattern.maps) {
             count(&self.numbers.failed_grows);
-            let need = plan.maps;
-            self.unpick(plan, Vec::new());
+            let need = pattern.maps;
+            self.unpick(pattern, Vec::new());
             return Step::NoMemory(e, need);
         }
-        let address = self.map.slots.get(plan.lead.unwrap_or(plan.n)).address();
-        if let Err(left) = self.alias(&aliases(address, &plan.chunks)) {
+        let address = self.map.slots.get(pattern.lead.unwrap_or(pattern.n)).address();
+        if let Err(left) = self.alias(&aliases(address, &pattern.chunks)) {
             count(&self.numbers.failed_stitches);
-            self.unpick(plan, left);
+            self.unpick(pattern, left);
             let (failed, made) = (&self.numbers.failed_stitches, &self.numbers.stitches);
             if made.load(Relaxed) == 0 && failed.load(Relaxed) >= PATIENCE {
                 self.lock().options.stitch_above = u64::MAX;
@@ -32,9 +33,9 @@ impl<B: Backing> Arena<B> {
             return Step::Again;
         }
         count(&self.numbers.stitches);
-        let n = plan.n;
+        let n = pattern.n;
         let evict = !self.pinned.load(SeqCst);
-        let over = self.lock().stitched(&self.map, plan, bytes, evict);
+        let over = self.lock().stitched(&self.map, pattern, bytes, evict);
         self.changed.notify_all();
         self.unmap_stitched(over);
         Step::Found(n)
@@ -56,10 +57,10 @@ impl<B: Backing> Arena<B> {
     }
 
     /// Nothing was stitched; some may be mapped still.
-    fn unpick(&self, plan: Plan, left: Vec<Alias>) {
+    fn unpick(&self, pattern: Pattern, left: Vec<Alias>) {
         let mut core = self.lock();
-        core.committed = core.committed.saturating_sub(plan.maps);
-        core.unpick(&self.map, plan, left);
+        core.committed = core.committed.saturating_sub(pattern.maps);
+        core.unpick(&self.map, pattern, left);
         drop(core);
         self.changed.notify_all();
     }
