@@ -13,7 +13,6 @@ pub mod codes;
 pub mod devices;
 pub mod errors;
 pub mod facts;
-pub mod flame;
 pub mod frames;
 pub mod glance;
 pub mod growth;
