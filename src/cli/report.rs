@@ -6,9 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
+use super::new_file::Force;
 use super::run_dir::RunDir;
 use super::spool::SpoolFile;
 use super::{new_file, recover, say};
+use crate::flame::{self, Flame};
 use crate::report::answers::{Answers, Asked};
 use crate::report::by::By;
 use crate::report::facts::moment::Wanted;
@@ -50,6 +52,9 @@ pub struct Args {
     /// When to colour
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     pub color: Color,
+    /// Whether a file is replaced.
+    #[command(flatten)]
+    pub force: Force,
 }
 
 fn number(text: &str, flag: &str) -> Result<usize, String> {
@@ -91,16 +96,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.traces.len() > 1 && args.html.is_none() {
         anyhow::bail!("give one history at a time, or several with --html FILE");
     }
+    // Before the work, not after it.
+    let traces: Vec<&Path> = args.traces.iter().map(PathBuf::as_path).collect();
+    for file in args.html.iter().chain(&args.flamegraph) {
+        new_file::check(file, &traces, args.force)?;
+    }
     let histories = args.traces.iter().map(|trace| whole(trace, &at)).collect::<Result<Vec<History>>>()?;
     if let Some(file) = &args.html {
-        return html(file, &histories, &args.symbols);
+        return html(file, &histories, &args.symbols, args.force);
     }
     let [history] = &histories[..] else { anyhow::bail!("give a history") };
     let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
     page.frames = args.frames.max(1);
     page.all_frames = args.all_frames;
     if let Some(file) = &args.flamegraph {
-        return draw(&mut page, history, at.first().unwrap_or(&Wanted::Peak), file);
+        return draw(&mut page, history, at.first().unwrap_or(&Wanted::Peak), file, args.force);
     }
     let asked = Asked { at, by: args.by };
     let answers = Answers::of(&mut page, history, &asked).map_err(anyhow::Error::msg)?;
@@ -127,7 +137,7 @@ pub fn readable(trace: &Path, symbols: &[PathBuf]) -> Result<()> {
 }
 
 /// Draws who holds memory at a moment.
-fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path) -> Result<ExitCode> {
+fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path, force: Force) -> Result<ExitCode> {
     page.names.know(&history.symbols);
     let stacks = report::holders::folded(page, history, wanted).map_err(anyhow::Error::msg)?;
     if stacks.is_empty() {
@@ -141,8 +151,14 @@ fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path) -> Res
         Wanted::Mark(name, n) => format!("at mark {name}#{n}"),
     };
     let title = format!("{}: {} active {when}", history.program(), report::text::bytes(bytes));
-    let svg = report::flame::svg(&title, &stacks).map_err(anyhow::Error::msg)?;
-    new_file::write(file, &svg, &[&history.path])?;
+    let line = |(path, bytes): &(Vec<String>, u64)| {
+        let path: Vec<String> = path.iter().map(|f| flame::frame(f)).collect();
+        format!("{} {bytes}", path.join(";"))
+    };
+    let lines: Vec<String> = stacks.iter().map(line).collect();
+    let mut svg = Vec::new();
+    Flame { title: &title, subtitle: None }.draw(&lines, &mut svg)?;
+    new_file::write(file, &svg, &[&history.path], force)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -155,13 +171,12 @@ fn whole(trace: &Path, at: &[Wanted]) -> Result<History> {
     Ok(history)
 }
 
-/// Writes the page. A file of that name is replaced when the page is whole, and not before.
-fn html(file: &Path, histories: &[History], symbols: &[PathBuf]) -> Result<ExitCode> {
+/// Writes the page. It has its name when it is whole, and not before.
+fn html(file: &Path, histories: &[History], symbols: &[PathBuf], force: Force) -> Result<ExitCode> {
     let read: Vec<&Path> = histories.iter().map(|h| h.path.as_path()).collect();
-    new_file::check(file, &read)?;
     let mut text = Vec::new();
     crate::html::write(&mut text, histories, symbols)?.iter().for_each(|remark| say::line(remark));
-    new_file::write(file, &text, &read)?;
+    new_file::write(file, &text, &read, force)?;
     say::line(&format!("{}: {}", file.display(), report::text::bytes(text.len() as u64)));
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@ use vramscope_core::trace::{Line, Oom, Thread};
 
 use super::play::{Each, Player};
 use super::select::Selection;
+use crate::cli::new_file::Force;
 use crate::report::frames;
 use crate::report::history::History;
 use crate::report::order::Order;
@@ -47,6 +48,8 @@ pub struct Options {
     pub limit: Option<usize>,
     /// Name of the run.
     pub run: Option<String>,
+    /// Whether the files of a folder are replaced.
+    pub force: Force,
 }
 
 /// See the module.

@@ -60,6 +60,8 @@ pub struct History {
     pub damage: Option<String>,
     /// Events read.
     pub events: u64,
+    /// Time of the first of them.
+    pub start: u64,
     /// Time of the last of them.
     pub end: u64,
     /// Live allocations at the end and at the peak.
@@ -117,7 +119,10 @@ impl History {
                     h.header = header;
                 }
                 Line::Device(device) => drop(h.devices.insert(device.device, device)),
-                Line::Module(module) => drop(h.modules.insert(module.module, module)),
+                Line::Module(module) => {
+                    h.errors.module(&module);
+                    h.modules.insert(module.module, module);
+                }
                 Line::Python(place) => drop(h.python.insert(place.python, place)),
                 Line::Symbol(s) => drop(h.symbols.insert((s.module, s.offset), s.names)),
                 Line::Stack(stack) => {
@@ -143,6 +148,7 @@ impl History {
             }
         }
         order.finish(&mut |t, e| h.play(t, e));
+        h.errors.finish();
         h.facts.finish(h.end, &h.state);
         h
     }
@@ -150,10 +156,11 @@ impl History {
     fn play(&mut self, thread: u32, e: &Event) {
         let e = &possible(e);
         self.exited |= e.kind == EventKind::Exit;
+        self.start = if self.events == 0 { e.time } else { self.start };
         self.events += 1;
         self.end = self.end.max(e.time);
         self.facts.reach(e.time, &self.state);
-        self.errors.play(e, &self.state);
+        self.errors.play(thread, e, || self.facts.ledger.usage(&self.state));
         self.state.play(thread, e);
         self.sizes.play(e);
         self.pool.play(e);

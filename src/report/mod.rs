@@ -38,6 +38,7 @@ pub mod tally;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod text;
+pub mod tries;
 pub mod verdict;
 
 use answers::Answers;

@@ -119,7 +119,7 @@ function leaks(app, given) {
   const steps = given.steps ? el("p.dim", {}, `Measured by ${plural(given.steps.count, "step")} of ${time(given.steps.time)} each (told by ${stepsBy(given.steps)}).`) : null;
   if (!given.suspects.length) return [el("p.good", {}, "Nothing grows."), steps].filter(Boolean);
   const card = (s) => {
-    const much = s.shape === "constant" ? `${bytes(s.bytes)} in ${plural(s.count, "allocation")}` : `${bytes(s.bytes_per_step)} a ${s.shape === "bursts" ? "round" : "step"}, ${bytes(s.bytes)} at most`;
+    const much = s.shape === "constant" ? `${bytes(s.bytes)} in ${plural(s.count, "allocation")}` : `${bytes(s.bytes_per_step)} a ${s.shape === "bursts" ? "round" : "step"}, ${s.exact ? "" : "at most "}${bytes(s.bytes)} in all`;
     const bits = s.parts.slice(0, 8).map((p) => el("li", {}, s.shape === "constant" ? bytes(p.bytes) : `${bytes(p.bytes_per_step)} a step`, `, ${plural(p.count, "allocation")}: `, el("code", {}, p.place), p.backward ? " (in the backward pass)" : ""));
     return el("div.card", {}, el("h3", { style: "margin-top:0" }, el("span.bad", {}, KIND_WORDS[s.kind] || s.kind.replaceAll("_", " ")), `: ${much}, at `, el("code", {}, s.place)), el("p", {}, s.evidence), el("p", {}, el("strong", {}, s.advice)), el("p.dim", {}, "since ", moment(app, s.since), `, ${time(s.age)} before the end`), folded("stack", frames(s.stack)), bits.length > 1 ? folded(`${plural(s.parts.length + s.more_parts, "part")}`, el("ul.plain", {}, bits)) : null);
   };
