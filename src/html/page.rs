@@ -186,12 +186,11 @@ fn run<'a>(i: usize, part: &'a Part, columns: &mut Columns) -> RunMeta<'a> {
     columns.add(format!("{i}.share.count"), shares().map(|s| s.count));
     let devices = run.curves.iter().map(|(device, curve)| self::device(i, part, *device, curve, columns)).collect();
     let header = &h.header;
-    let rank = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"].iter().find_map(|r| header.rank.get(*r));
     let mut threads: Vec<(u32, String)> = run.threads.iter().map(|(n, name)| (*n, clean(name))).collect();
     threads.sort_unstable();
     RunMeta {
         name: clean(h.program()),
-        rank: rank.map(|r| clean(r)),
+        rank: header.rank().map(clean),
         host: clean(&header.host),
         pid: header.pid,
         command: clean(&if header.arguments.is_empty() { header.program.clone() } else { header.arguments.join(" ") }),

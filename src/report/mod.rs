@@ -161,8 +161,7 @@ fn head(page: &mut Page, history: &History) {
     let command = if h.arguments.is_empty() { h.program.clone() } else { h.arguments.join(" ") };
     let command = clip(&clean(&command), WIDTH - 8);
     page.line(&format!("{}  {}", page.paint.bold("PROGRAM"), command));
-    let rank = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"].iter().find_map(|r| h.rank.get(*r));
-    let rank = rank.map_or(String::new(), |r| format!(", rank {r}"));
+    let rank = h.rank().map_or(String::new(), |r| format!(", rank {}", clean(r)));
     let (host, end) = (clean(&h.host), time(history.end));
     page.row("process", &format!("{} on {host}{rank}, last event {end} after recording began", h.pid));
     for d in history.devices.values() {

@@ -360,14 +360,6 @@ fn group_name(layer: Layer, segment: bool) -> String {
 /// `rank 3: train.py (gpu7)`
 fn process_name(source: &Source) -> String {
     let h = &source.history.header;
-    let rank = rank(h).map_or(String::new(), |r| format!("rank {r}: "));
+    let rank = h.rank().map_or(String::new(), |r| format!("rank {}: ", clean(r)));
     format!("{rank}{} ({})", labels::program(source), clean(&h.host))
-}
-
-/// The rank of a process of a distributed job.
-pub fn rank(header: &vramscope_core::trace::Header) -> Option<&str> {
-    ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"]
-        .iter()
-        .find_map(|r| header.rank.get(*r))
-        .map(String::as_str)
 }
