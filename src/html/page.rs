@@ -178,6 +178,7 @@ fn run<'a>(i: usize, part: &'a Part, columns: &mut Columns) -> RunMeta<'a> {
     columns.add(format!("{i}.region.length"), run.regions.iter().map(|r| r.end - r.start));
     columns.add(format!("{i}.region.thread"), run.regions.iter().map(|r| r.thread.into()));
     columns.add(format!("{i}.region.depth"), run.regions.iter().map(|r| r.depth.into()));
+    columns.add(format!("{i}.region.open"), run.regions.iter().map(|r| r.open.into()));
     lives(i, run, columns);
     let callers = groups(i, part, columns, &mut texts);
     let shares = || run.moments.iter().flat_map(|m| m.shares.iter());

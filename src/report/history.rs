@@ -149,7 +149,7 @@ impl History {
         }
         order.finish(&mut |t, e| h.play(t, e));
         h.errors.finish();
-        h.facts.finish(h.end, &h.state);
+        h.facts.finish(&h.state);
         h
     }
 

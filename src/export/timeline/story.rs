@@ -191,6 +191,13 @@ impl Teller {
     /// A region begins or ends.
     fn turn(&mut self, source: &Source, turn: Turn, line: &mut dyn Timeline) -> Result<()> {
         let (Turn::Begin(region) | Turn::End(region, _)) = turn;
+        // One that never ended is a moment: as a stretch it would hold all that its thread did ever after.
+        if source.never_ended.contains(&region.id) {
+            let Turn::Begin(r) = turn else { return Ok(()) };
+            let track = self.thread(source, region.thread, line)?;
+            let name = format!("{} (open at the end)", source.texts.get(&r.text).map_or("?", String::as_str));
+            return line.moment(track, self.at(r.begin), &name, &[("id", Value::Number(r.id))]);
+        }
         let track = if region.process {
             self.process_lane(&region, turn, line)?
         } else {

@@ -231,9 +231,9 @@ impl Facts {
     }
 
     /// The history ends.
-    pub fn finish(&mut self, end: u64, state: &State) {
+    pub fn finish(&mut self, state: &State) {
         self.reach(u64::MAX, state);
-        self.regions.finish(end);
+        self.regions.finish();
         for alive in self.ledger.alive.values() {
             self.sites.still(alive);
         }
