@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use vramscope_core::trace::Header;
 
 use super::new_file::Force;
 use super::run_dir::RunDir;
 use super::spool::SpoolFile;
 use super::{new_file, recover, say};
 use crate::flame::{self, Flame};
+use crate::html::zero;
+use crate::reading::Batches;
 use crate::report::answers::{Answers, Asked};
 use crate::report::by::By;
 use crate::report::facts::moment::Wanted;
@@ -101,10 +104,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for file in args.html.iter().chain(&args.flamegraph) {
         new_file::check(file, &traces, args.force)?;
     }
-    let histories = args.traces.iter().map(|trace| whole(trace, &at)).collect::<Result<Vec<History>>>()?;
     if let Some(file) = &args.html {
-        return html(file, &histories, &args.symbols, args.force);
+        return html(file, &args.traces, &args.symbols, args.force);
     }
+    let histories = args.traces.iter().map(|trace| whole(trace, &at)).collect::<Result<Vec<History>>>()?;
     let [history] = &histories[..] else { anyhow::bail!("give a history") };
     let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
     page.frames = args.frames.max(1);
@@ -171,11 +174,38 @@ fn whole(trace: &Path, at: &[Wanted]) -> Result<History> {
     Ok(history)
 }
 
+/// Histories for one page: those of the ranks of a job with one zero of time.
+fn together(traces: &[PathBuf]) -> Result<Vec<History>> {
+    let header = |path: &PathBuf| Batches::open(path).map_or_else(|_| Header::default(), |b| b.header().clone());
+    let headers: Vec<Header> = if traces.len() > 1 { traces.iter().map(header).collect() } else { Vec::new() };
+    let mut shifts = zero::of_headers(&headers);
+    shifts.resize(traces.len(), 0);
+    let read = |(path, shift): (&PathBuf, &u64)| match shift {
+        0 => whole(path, &[]),
+        // Only a history that is finished has times to be counted on from another's.
+        shift => match History::read_later(path, &[], *shift) {
+            Ok(history) if history.footer.is_some() || history.exited => Ok(history),
+            _ => whole(path, &[]),
+        },
+    };
+    let mut histories = traces.iter().zip(&shifts).map(read).collect::<Result<Vec<History>>>()?;
+    if let Some((right, says)) = zero::put_right(&histories, &shifts) {
+        says.iter().for_each(|text| say::line(text));
+        for ((history, path), shift) in histories.iter_mut().zip(traces).zip(right) {
+            if history.shift != shift {
+                *history = History::read_later(path, &[], shift)?;
+            }
+        }
+    }
+    Ok(histories)
+}
+
 /// Writes the page. It has its name when it is whole, and not before.
-fn html(file: &Path, histories: &[History], symbols: &[PathBuf], force: Force) -> Result<ExitCode> {
+fn html(file: &Path, traces: &[PathBuf], symbols: &[PathBuf], force: Force) -> Result<ExitCode> {
+    let histories = together(traces)?;
     let read: Vec<&Path> = histories.iter().map(|h| h.path.as_path()).collect();
     let mut text = Vec::new();
-    crate::html::write(&mut text, histories, symbols)?.iter().for_each(|remark| say::line(remark));
+    crate::html::write(&mut text, &histories, symbols)?.iter().for_each(|remark| say::line(remark));
     new_file::write(file, &text, &read, force)?;
     say::line(&format!("{}: {}", file.display(), report::text::bytes(text.len() as u64)));
     Ok(ExitCode::SUCCESS)

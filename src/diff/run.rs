@@ -19,7 +19,7 @@ use crate::symbols::file_name;
 const MARKS: usize = 100_000;
 
 /// First allocations of libraries for communication that are kept.
-const MEETINGS: usize = 16;
+pub const MEETINGS: usize = 16;
 
 /// A moment that the program marked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -48,6 +48,8 @@ pub struct Part<'a> {
 #[derive(Serialize)]
 struct Meta<'a> {
     vramscope: &'static str,
+    /// All runs have one zero of time.
+    together: bool,
     layers: Vec<&'static str>,
     kinds: [&'static str; KINDS.len()],
     runs: Vec<RunMeta<'a>>,
@@ -63,6 +65,8 @@ struct RunMeta<'a> {
     command: String,
     file: String,
     wall: f64,
+    /// How much later than the first rank it began, where all have one zero of time.
+    shift: u64,
     events: u64,
     /// How it ended.
     ended: String,
@@ -132,7 +136,9 @@ pub fn write(out: &mut impl Write, parts: &[Part]) -> Result<()> {
     let mut columns = Columns::default();
     let runs = parts.iter().enumerate().map(|(i, part)| run(i, part, &mut columns)).collect();
     let layers = LAYERS.map(Layer::name).to_vec();
-    let meta = Meta { vramscope: env!("CARGO_PKG_VERSION"), layers, kinds: KINDS, runs, columns: columns.index() };
+    let together = parts.iter().any(|p| p.history.shift > 0);
+    let meta =
+        Meta { vramscope: env!("CARGO_PKG_VERSION"), together, layers, kinds: KINDS, runs, columns: columns.index() };
     let meta = serde_json::to_vec(&meta)?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());
     packed.write_all(&(meta.len() as u32).to_le_bytes())?;
@@ -197,6 +203,7 @@ fn run<'a>(i: usize, part: &'a Part, columns: &mut Columns) -> RunMeta<'a> {
         command: clean(&if header.arguments.is_empty() { header.program.clone() } else { header.arguments.join(" ") }),
         file: h.path.file_name().map_or(String::new(), |n| clean(&n.to_string_lossy())),
         wall: header.start_seconds as f64 + f64::from(header.start_nanoseconds) / 1e9,
+        shift: h.shift,
         events: h.all_events(),
         ended: ended(h),
         damage: h.damage.as_deref(),

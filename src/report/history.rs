@@ -15,6 +15,7 @@ use super::order::Order;
 use super::pool::PoolWork;
 use super::sizes::Sizes;
 use super::state::State;
+use crate::import::lines::IMPORTED;
 use crate::reading::Batches;
 
 /// Notes, and out-of-memories, that are kept: the library writes a few.
@@ -60,6 +61,8 @@ pub struct History {
     pub damage: Option<String>,
     /// Events read.
     pub events: u64,
+    /// What was added to all times.
+    pub shift: u64,
     /// Time of the first of them.
     pub start: u64,
     /// Time of the last of them.
@@ -86,15 +89,21 @@ impl History {
 
     /// The same, and keeps what was held at these moments.
     pub fn read_at(path: &Path, wanted: &[Wanted]) -> Result<History> {
+        History::read_later(path, wanted, 0)
+    }
+
+    /// The same, with so many nanoseconds added to all times.
+    pub fn read_later(path: &Path, wanted: &[Wanted], shift: u64) -> Result<History> {
         let mut batches = open(path)?;
         let header = Line::Header(batches.header().clone());
-        let lines = batches.by_ref().flatten().map(|(_, item)| item.line());
+        let lines = batches.by_ref().flatten().map(|(_, item)| later(item.line(), shift));
         let mut history = History::of_lines_at(std::iter::once(header).chain(lines), wanted);
+        history.shift = shift;
         history.path = path.to_path_buf();
         history.damage = batches.damage().map(ToString::to_string);
         let ids = history.errors.freed_twice();
         if !ids.is_empty() {
-            let found = find(path, &ids).with_context(|| format!("{}: reading it again", path.display()))?;
+            let found = find(path, &ids, shift).with_context(|| format!("{}: reading it again", path.display()))?;
             history.errors.first_frees(found);
         }
         Ok(history)
@@ -210,10 +219,28 @@ impl History {
         self.footer.as_ref().is_some_and(|f| f.end == "snapshot")
     }
 
+    /// Whether another tool recorded it (`vramscope import`).
+    pub fn is_imported(&self) -> bool {
+        self.header.host == IMPORTED
+    }
+
     /// Whether any GPU memory was asked for.
     pub fn has_events(&self) -> bool {
         self.events > 0 || !self.state.groups().is_empty()
     }
+}
+
+/// A line with all its times so much later.
+pub fn later(mut line: Line, shift: u64) -> Line {
+    let time = match &mut line {
+        Line::Event(_, e) | Line::Live(_, e) => &mut e.time,
+        Line::Oom(oom) => &mut oom.time,
+        Line::Note(note) => &mut note.time,
+        Line::Footer(footer) => &mut footer.time,
+        _ => return line,
+    };
+    *time = time.saturating_add(shift);
+    line
 }
 
 /// More bytes than any device has, and nanoseconds than any call takes: more comes from damage, and would overflow sums.
@@ -240,10 +267,11 @@ fn open(path: &Path) -> Result<Batches> {
     Batches::open(path).map_err(|e| anyhow!("{e}"))
 }
 
-fn find(path: &Path, ids: &HashSet<u64>) -> Result<Lives> {
+fn find(path: &Path, ids: &HashSet<u64>, shift: u64) -> Result<Lives> {
     let mut found = Lives::new();
     for (_, item) in open(path)?.flatten() {
-        let Item::Event(_, e) = item else { continue };
+        let Item::Event(_, mut e) = item else { continue };
+        e.time = e.time.saturating_add(shift);
         if !ids.contains(&e.id) {
             continue;
         }

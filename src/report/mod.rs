@@ -146,11 +146,16 @@ pub fn write(page: &mut Page, history: &History, answers: &Answers) {
     if let Some(holes) = &answers.holes {
         pinned::section(page, holes);
     }
-    owners::section(page, history);
+    // What another tool recorded has no pool to be outside of.
+    if !history.is_imported() {
+        owners::section(page, history);
+    }
     named::section(page, &answers.named);
     devices::section(page, &answers.devices);
     churned::section(page, &answers.churn);
-    pool::section(page, history);
+    if !history.is_imported() {
+        pool::section(page, history);
+    }
     sizes::section(page, history);
     errors::section(page, history);
     symbols(page);
@@ -163,8 +168,14 @@ fn head(page: &mut Page, history: &History) {
     page.line(&format!("{}  {}", page.paint.bold("PROGRAM"), command));
     let rank = h.rank().map_or(String::new(), |r| format!(", rank {}", clean(r)));
     let (host, end) = (clean(&h.host), time(history.end));
-    page.row("process", &format!("{} on {host}{rank}, last event {end} after recording began", h.pid));
-    for d in history.devices.values() {
+    if history.is_imported() {
+        let process = if h.pid > 0 { format!("process {}, ", h.pid) } else { String::new() };
+        page.row("imported", &format!("{process}as another tool recorded it; last event {end} after the first"));
+    } else {
+        page.row("process", &format!("{} on {host}{rank}, last event {end} after recording began", h.pid));
+    }
+    // An imported history has a device and says nothing of it.
+    for d in history.devices.values().filter(|d| d.bytes > 0 || !history.is_imported()) {
         page.row(&format!("GPU {}", d.device), &format!("{}, {} {}", clean(&d.name), bytes(d.bytes), d.uuid));
     }
     let settings: Vec<String> = ["POOL", "SYNC", "STACKS"]
@@ -199,6 +210,7 @@ fn ended(history: &History) -> String {
                 "exit" => "the program ended in good order",
                 "killed" if f.status.is_some() => "the program ended without its exit handlers",
                 "killed" => "the program was killed",
+                "stopped" if history.is_imported() => "all that its file held",
                 "stopped" => "recording ended early",
                 "snapshot" => "a snapshot of a running program",
                 other => other,

@@ -256,3 +256,35 @@ fn every_report_fits_the_screen() {
         }
     }
 }
+
+#[test]
+fn what_another_tool_recorded_has_no_empty_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshot = folder.path().join("snapshot.pickle");
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch_snapshot.pickle.zst");
+    let pickle = zstd::decode_all(std::fs::File::open(packed).unwrap()).unwrap();
+    std::fs::write(&snapshot, pickle).unwrap();
+    let log = folder.path().join("log.csv");
+    let head = "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:01.000000,allocate,0x1000,1048576,0\n";
+    std::fs::write(&log, head.to_string() + "1,00:00:02.000000,free,0x1000,1048576,0\n").unwrap();
+    for file in [snapshot, log] {
+        let run = |arguments: &[&str], file: &Path| {
+            Command::new(env!("CARGO_BIN_EXE_vramscope"))
+                .args(arguments)
+                .arg(file)
+                .env("NO_COLOR", "1")
+                .output()
+                .unwrap()
+        };
+        assert!(run(&["import"], &file).status.success());
+        let report = text(&run(&["report"], &file.with_extension("jsonl.zst")));
+        for odd in ["0 B GPU", "(imported), 0 B", "process 0", "POOL", "recording began", "ended early", "from pool"] {
+            assert!(!report.contains(odd), "{odd:?} in {report}");
+        }
+        assert!(report.contains("imported ") && report.contains("all that its file held"), "{report}");
+        // No section is a heading alone.
+        let lines: Vec<&str> = report.lines().collect();
+        let heading = |l: &&str| !l.is_empty() && !l.starts_with(' ');
+        assert!(lines.windows(2).all(|w| !(heading(&w[0]) && w[1].is_empty())), "{report}");
+    }
+}

@@ -146,9 +146,10 @@ function churn(given) {
 
 function about(app, given) {
   const { run, meta } = app;
-  const rows = [["Program", el("code", {}, run.command)], ["Process", `${run.pid} on ${run.host}${run.rank !== null ? `, rank ${run.rank}` : ""}`], ["History", `${run.file}: ${plural(run.events, "event")} over ${time(run.end - run.start)}; ${run.ended}`]];
+  const rows = [["Program", el("code", {}, run.command)], ["Process", `${run.pid ? `${run.pid} on ` : ""}${run.host}${run.rank !== null ? `, rank ${run.rank}` : ""}`], ["History", `${run.file}: ${plural(run.events, "event")} over ${time(run.end - run.start)}; ${run.ended}`]];
+  if (app.meta.together) rows.push(["Times", `count from the beginning of the first rank${run.shift ? `; this one began ${time(run.shift)} later` : ", which is this one"}`]);
   if (run.wall) rows.push(["Began", new Date(run.wall * 1000).toLocaleString()]);
-  for (const d of run.devices) if (!d.host) rows.push([`GPU ${d.device}`, `${d.name}, ${bytes(d.bytes)}, ${d.uuid}`]);
+  for (const d of run.devices) if (!d.host) rows.push([`GPU ${d.device}`, [d.name, d.bytes ? bytes(d.bytes) : "", d.uuid].filter(Boolean).join(", ")]);
   for (const o of (given.outside_pool || []).slice(0, 8)) rows.push(["Outside the pool", `${o.library}: ${o.kind}, ${bytes(o.at_peak)} at the peak, ${bytes(o.at_end)} at the end, ${plural(o.allocations, "allocation")}`]);
   const leaf = run.devices.reduce((most, d) => Math.max(most, d.leaf), 1);
   const curves = `curves of ${leaf > 1 ? `${leaf} changes a point` : "every change"}`;

@@ -10,6 +10,7 @@ use vramscope_core::event::{Event, EventKind, Memory};
 use vramscope_core::trace::Line;
 
 use super::state::State;
+use crate::diff::run::{MEETINGS, collective};
 
 pub mod churn;
 pub mod curve;
@@ -57,8 +58,11 @@ pub struct Facts {
     pub holes: Vec<Holes>,
     /// Segments that PyTorch took although it had as much free in pieces: how many, and their bytes.
     pub in_pieces: (u64, u64),
+    /// When libraries for collectives took their first memory of a device: not before all ranks have met.
+    pub met: Vec<u64>,
     /// What devices said near the peak.
     pub said: Said,
+    collectives: Vec<u32>,
     wanted: Vec<Wanted>,
     failures: VecDeque<Failure>,
     maps: Maps,
@@ -78,7 +82,12 @@ impl Facts {
     /// Takes in a line that is no event.
     pub fn line(&mut self, line: &Line) {
         match line {
-            Line::Module(m) => self.ledger.module(m),
+            Line::Module(m) => {
+                self.ledger.module(m);
+                if collective(crate::symbols::file_name(&m.path)) {
+                    self.collectives.push(m.module);
+                }
+            }
             // The thread in which PyTorch runs backward passes; the name of a thread is cut at 15 bytes.
             Line::Thread(t) if t.name.starts_with("pt_autograd") => drop(self.backward.insert(t.thread)),
             Line::Text(t) => self.regions.text(t.text, &t.value),
@@ -144,6 +153,10 @@ impl Facts {
 
     fn alloc(&mut self, thread: u32, e: &Event, state: &State) {
         self.ordinal += 1;
+        if !self.collectives.is_empty() && self.met.len() < MEETINGS && e.memory.on_device() {
+            let met = self.collectives.contains(&e.caller).then_some(e.time);
+            self.met.extend(met);
+        }
         let mut alive = self.ledger.enter(thread, self.regions.current(thread), e, state, self.ordinal);
         let holder = &mut self.ledger.holders[alive.holder as usize];
         if holder.site == u32::MAX {
