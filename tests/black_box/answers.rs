@@ -288,3 +288,16 @@ fn what_another_tool_recorded_has_no_empty_words() {
         assert!(lines.windows(2).all(|w| !(heading(&w[0]) && w[1].is_empty())), "{report}");
     }
 }
+
+#[test]
+fn the_readmes_sample_is_what_is_printed() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let sample = readme.split("```").find(|part| part.trim_start().starts_with("AT A GLANCE")).expect("a sample");
+    let report = text(&vramscope(&["report"], "kept_in_list"));
+    // What stands between two cuts stands there in the report.
+    let mut rest = report.as_str();
+    for part in sample.split("[...]").map(|p| p.trim_matches('\n')).filter(|p| !p.is_empty()) {
+        let at = rest.find(part).unwrap_or_else(|| panic!("not printed, or not there:\n{part}\nin\n{report}"));
+        rest = &rest[at + part.len()..];
+    }
+}

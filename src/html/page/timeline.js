@@ -61,20 +61,31 @@ class Timeline {
       const high = shown.map((l) => layers[l].last[i] + layers[l].over[i] - layers[l].less[i]);
       const sum = high.reduce((a, b) => a + b, 0), x = at(start);
       most = Math.max(most, sum);
-      // Of several buckets in a pixel the highest is seen.
+      const wide = stop - start > 1.2 * px;
+      // Of several buckets in a pixel the highest is seen, and right of it the one that lasts.
       if (x - xs[xs.length - 1] < 0.6) {
-        if (sum > top) (rows[rows.length - 1] = high), (top = sum);
+        if (sum >= top) (rows[rows.length - 1] = high), (top = sum);
+        if (wide) {
+          xs.push(xs[xs.length - 1] + 0.6);
+          rows.push(shown.map((l) => layers[l].last[i]));
+          top = 0;
+        }
         return;
       }
       top = sum;
       xs.push(x);
       rows.push(high);
       // A bucket of many changes that is wider than a pixel: its highest moment first, then where it ended.
-      if (stop - start > 1.2 * px && device.leaf > 1) {
+      if (wide && device.leaf > 1) {
         xs.push(at((start + stop) / 2));
         rows.push(shown.map((l) => layers[l].last[i]));
-      } else if (stop - start > 1.2 * px) rows[rows.length - 1] = shown.map((l) => layers[l].last[i]);
+      } else if (wide) rows[rows.length - 1] = shown.map((l) => layers[l].last[i]);
     });
+    // Of ranks that share one time some end earlier.
+    if (to > device.run.end) {
+      xs.push(at(device.run.end));
+      rows.push(shown.map(() => 0));
+    }
     return { xs, rows, shown: shown.map((i) => device.grid[0].layers[i].layer), most };
   }
   /** Fills the stacked layers. */
