@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::Result;
-use vramscope_core::event::{Event, EventKind};
+use vramscope_core::event::{Event, EventKind, Memory};
 
 use super::counters::{self, Counters};
 use super::lanes::Lanes;
@@ -253,7 +253,9 @@ impl Teller {
         for e in std::mem::take(&mut self.failures) {
             let stack = labels::lines(source, e.stack, args::FRAMES);
             let what = if e.kind == EventKind::AllocFailed {
-                format!("{} failed: {}", e.api.name(), bytes(e.bytes))
+                // PyTorch reports what it could not give out; no function of CUDA's failed then.
+                let who = if e.memory == Memory::Tensor { "PyTorch" } else { e.api.name() };
+                format!("{who} failed: {}", bytes(e.bytes))
             } else {
                 format!("{}: {}", e.api.name(), e.kind.name())
             };
