@@ -39,10 +39,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let kind = args.format.map_or_else(|| Kind::of(path), Ok)?;
     let output = args.output.clone().unwrap_or_else(|| path.with_extension("jsonl.zst"));
-    if let Ok(old) = std::fs::metadata(&output) {
-        if (old.dev(), old.ino()) == (there.dev(), there.ino()) {
-            bail!("{}: is the file itself; give another name with -o", output.display());
-        }
+    if let Ok(old) = std::fs::metadata(&output)
+        && (old.dev(), old.ino()) == (there.dev(), there.ino())
+    {
+        bail!("{}: is the file itself; give another name with -o", output.display());
     }
     new_file::check(&output, &[], args.force)?;
     let line = import(kind, path, &output)?;
