@@ -26,7 +26,7 @@ pub fn put_right(histories: &[History], shifts: &[u64]) -> Option<(Vec<u64>, Vec
         return None;
     }
     let voice = |(h, shift): (&History, &u64)| {
-        let wall = |time: u64| wall(&h.header) + time.saturating_sub(*shift);
+        let wall = |time: u64| wall(&h.header).saturating_add(time.saturating_sub(*shift));
         let marks = h.facts.regions.marks.iter().map(|m| (m.name.as_str(), wall(m.time)));
         Voice::new(&h.header.host, marks, h.facts.met.iter().map(|t| wall(*t)))
     };

@@ -245,7 +245,7 @@ impl Look<'_> {
             let lowest = if s.curve.is_whole() { g.end } else { points[at.saturating_sub(1)] };
             let (at_last, left) = (s.at_last(all), steps.at(all) - steps.at(lowest.ordinal));
             let added = (left.ceil() * g.count() as f64 / self.steps_of(g)).ceil() as u64;
-            if (g.end.count..=g.end.count + added).contains(&at_last.0) {
+            if (g.end.count..=g.end.count.saturating_add(added)).contains(&at_last.0) {
                 return (since(at_last), true);
             }
         }
