@@ -10,6 +10,7 @@ pub mod counters;
 pub mod ctl;
 pub mod event;
 pub mod pool;
+pub mod rank;
 pub mod record;
 pub mod spread;
 pub mod text;

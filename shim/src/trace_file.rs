@@ -1,30 +1,18 @@
 //! The file (or pipe) that the history goes to.
 
-use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use vramscope_core::rank;
 use vramscope_core::record::{Output, TraceFile};
 use vramscope_core::trace::{FORMAT, Header, VERSION};
 
 use crate::settings::{self, invoked_name, program_path};
 use crate::{clock, driver, spool};
-
-/// Rank variables of the launchers in use.
-const RANK: [&std::ffi::CStr; 9] = [
-    c"RANK",
-    c"LOCAL_RANK",
-    c"WORLD_SIZE",
-    c"GROUP_RANK",
-    c"SLURM_PROCID",
-    c"SLURM_LOCALID",
-    c"OMPI_COMM_WORLD_RANK",
-    c"PMI_RANK",
-    c"CUDA_VISIBLE_DEVICES",
-];
 
 /// The usual name of a rank of a distributed job, whose ranks may write to one folder from several hosts.
 const RANKED_NAME: &str = "vramscope-%n-rank%r-%h-%p.jsonl";
@@ -67,8 +55,13 @@ fn expand(pattern: &str) -> PathBuf {
     if p.is_absolute() { p } else { std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")).join(p) }
 }
 
+/// A variable of the environment.
+fn variable(name: &str) -> Option<String> {
+    settings::variable(&CString::new(name).ok()?)
+}
+
 fn rank() -> Option<String> {
-    [c"RANK", c"SLURM_PROCID", c"OMPI_COMM_WORLD_RANK", c"PMI_RANK"].iter().find_map(|n| settings::variable(n))
+    rank::rank(variable)
 }
 
 fn host() -> String {
@@ -100,10 +93,7 @@ pub fn header() -> Header {
         start_seconds: now.as_secs(),
         start_nanoseconds: now.subsec_nanos(),
         clock: if clock::is_tsc() { "tsc" } else { "monotonic" }.to_owned(),
-        rank: RANK
-            .iter()
-            .filter_map(|n| Some((n.to_str().ok()?.to_owned(), settings::variable(n)?)))
-            .collect::<BTreeMap<_, _>>(),
+        rank: rank::VARIABLES.iter().filter_map(|n| Some(((*n).to_owned(), variable(n)?))).collect(),
         settings: settings::get().given.iter().cloned().collect(),
         spool: spool::path().to_owned(),
         granularity: 2 << 20,

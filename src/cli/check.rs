@@ -128,8 +128,7 @@ pub fn failures(args: &Args, a: &Answers, history: &History) -> Vec<String> {
     if args.no_leaks {
         for s in &a.leaks.suspects {
             let stack = path(&s.stack);
-            let what =
-                if s.kind == Kind::NeverFreed { s.rate() } else { format!("{}, {} in all", s.rate(), bytes(s.bytes)) };
+            let what = if s.kind == Kind::NeverFreed { s.rate() } else { format!("{}, {} in all", s.rate(), s.size()) };
             failed.push(format!("--no-leaks: {} at {}{stack}: {what}", s.kind.name(), s.place));
         }
     }

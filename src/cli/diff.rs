@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
+use super::new_file::{self, Force};
 use super::report::Color;
 use super::say;
 use crate::diff::moment::Moment;
@@ -12,7 +13,7 @@ use crate::diff::run::Run;
 use crate::diff::verdict::{Limit, failures};
 use crate::diff::{self, flame, json, text};
 use crate::report::Page;
-use crate::report::text::clean;
+use crate::report::text::{clean, time};
 use crate::symbols::Names;
 
 /// Compares two runs.
@@ -52,6 +53,9 @@ pub struct Args {
     /// When to colour
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     pub color: Color,
+    /// Whether a file is replaced.
+    #[command(flatten)]
+    pub force: Force,
 }
 
 /// Runs the command.
@@ -60,6 +64,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         if !folder.is_dir() {
             bail!("{}: --symbols wants a folder", folder.display());
         }
+    }
+    if let Some(path) = &args.flamegraph {
+        new_file::check(path, &[&args.before, &args.after], args.force)?;
     }
     let (before, after) = std::thread::scope(|scope| {
         let before = scope.spawn(|| read(&args.before, &args.at));
@@ -71,7 +78,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let diff = diff::compare(&before, &after, &args.at, [&mut one, &mut other], args.all_frames);
     let failed = args.fail_if_grew.map_or(Vec::new(), |limit| failures(&diff, limit));
     if let Some(path) = &args.flamegraph {
-        super::new_file::write(path, flame::svg(&diff)?.as_ref(), &[&args.before, &args.after])?;
+        new_file::write(path, flame::svg(&diff)?.as_ref(), &[&args.before, &args.after], args.force)?;
     }
     if args.json {
         say::print(&json::write(&diff, &before, &after, &failed))?;
@@ -94,6 +101,12 @@ fn read(path: &Path, moment: &Moment) -> Result<Run> {
         bail!("{} is a folder: give a history file (`vramscope merge` takes folders)", path.display());
     }
     let run = Run::read(path, moment)?;
+    if let Moment::Time(at) = moment
+        && !run.is_snapshot()
+        && *at > run.end
+    {
+        bail!("{}: --at {}: the history ends at {}", path.display(), time(*at), time(run.end));
+    }
     if !run.held.has_moment() {
         let marks: Vec<String> = run.marks.iter().take(5).map(|m| clean(&m.text)).collect();
         let have = match marks.len() {

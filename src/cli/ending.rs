@@ -1,11 +1,11 @@
 //! What `run` says when its program has ended: six lines for each process, or why there are none.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
+use vramscope_core::trace::Header;
+
 use super::harvest::{Finished, Harvest};
-use super::run::RANK;
 use super::{program, run, say};
 use crate::report::{History, summary, text};
 
@@ -74,7 +74,7 @@ fn others(rest: &[&Finished]) -> Option<String> {
 fn sum_up(history: &History, several: bool) {
     if several {
         let header = &history.header;
-        say::line(&format!("---- {} (process {}{})", text::clean(history.program()), header.pid, rank(&header.rank)));
+        say::line(&format!("---- {} (process {}{})", text::clean(history.program()), header.pid, rank(header)));
     }
     say::raw(summary::text(history).as_bytes());
     // What it lacks.
@@ -93,9 +93,9 @@ fn sum_up(history: &History, several: bool) {
 }
 
 /// `, rank 3 of 8` of a distributed job.
-fn rank(variables: &BTreeMap<String, String>) -> String {
-    let Some(rank) = RANK.iter().find_map(|n| variables.get(*n)) else { return String::new() };
-    let of = variables.get("WORLD_SIZE").map_or(String::new(), |n| format!(" of {}", text::clean(n)));
+fn rank(header: &Header) -> String {
+    let Some(rank) = header.rank() else { return String::new() };
+    let of = header.world().map_or(String::new(), |(_, n)| format!(" of {}", text::clean(n)));
     format!(", rank {}{of}", text::clean(rank))
 }
 
@@ -130,9 +130,13 @@ mod tests {
 
     #[test]
     fn a_rank_is_named() {
-        let named = |all: &[(&str, &str)]| rank(&all.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect());
+        let named = |all: &[(&str, &str)]| {
+            let variables = all.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+            rank(&Header { rank: variables, ..Header::default() })
+        };
         assert_eq!(named(&[("RANK", "3"), ("WORLD_SIZE", "8"), ("LOCAL_RANK", "1")]), ", rank 3 of 8");
         assert_eq!(named(&[("SLURM_PROCID", "2")]), ", rank 2");
+        assert_eq!(named(&[("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")]), ", rank 2 of 4");
         assert_eq!(named(&[("CUDA_VISIBLE_DEVICES", "0")]), "");
     }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
+use super::new_file::Force;
 use super::say;
 use crate::export::moment::Moment;
 use crate::export::select::layer;
@@ -56,6 +57,9 @@ pub struct Args {
     /// Folder with the programs and libraries that ran, or their debug files; may be given several times
     #[arg(long, value_name = "DIR")]
     pub symbols: Vec<PathBuf>,
+    /// Whether files are replaced.
+    #[command(flatten)]
+    pub force: Force,
 }
 
 /// Runs the command.
@@ -92,11 +96,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut sources = Vec::new();
     for trace in &args.traces {
-        target.check(trace, format.folder())?;
+        target.check(trace, format.folder(), args.force)?;
         let mut source = Source::open(trace, &args.symbols)?;
         source.selection = selection(args, &source)?;
         source.all_frames = args.all_frames;
-        source.options = Options { allocated: args.allocated, limit: args.limit, run: args.run.clone() };
+        source.options =
+            Options { allocated: args.allocated, limit: args.limit, run: args.run.clone(), force: args.force };
         warn(&source);
         sources.push(source);
     }
@@ -120,7 +125,11 @@ fn selection(args: &Args, source: &Source) -> Result<Selection> {
         bail!("{}: has no device {n}; it has {have}", source.path.display());
     }
     if let Some(at) = &args.at {
-        return Ok(Selection { device, layer, ..Selection::at(at.of(source)?) });
+        let at = at.of(source)?;
+        if at > source.end && !source.history.is_snapshot() {
+            bail!("{}: --at {}: the history ends at {}", source.path.display(), time(at), time(source.end));
+        }
+        return Ok(Selection { device, layer, ..Selection::at(at) });
     }
     let from = args.from.as_ref().map_or(Ok(0), |m| m.of(source))?;
     let to = args.to.as_ref().map_or(Ok(u64::MAX), |m| m.of(source))?;
@@ -170,6 +179,11 @@ mod tests {
         {
             let mut words = vec!["-f", "rmm", "-o", &name];
             words.extend(more);
+            if out.exists() {
+                let e = export(&path, &words).unwrap_err();
+                assert!(e.to_string().ends_with("is there already; --force replaces it"), "{e}");
+                words.push("--force");
+            }
             export(&path, &words).unwrap();
             assert!(std::fs::read_to_string(&out).unwrap().starts_with("Thread,Time,"));
         }
@@ -184,6 +198,7 @@ mod tests {
             (&["-f", "rmm", "--device", "3"][..], "has no device 3; it has 0"),
             (&["-f", "rmm", "--from", "2s", "--to", "1s"], "--from (2.00 s) is after --to (1.00 s)"),
             (&["-f", "rmm", "--from", "1h"], "--from is after the last event"),
+            (&["-f", "rmm", "--at", "1h"], "--at 1 h 00 min: the history ends at"),
             (&["-f", "rmm", "--at", "epoch 3"], "'epoch 3' is no time (12.5s, 300ms, 2min), nor a mark"),
             (&["-f", "rmm", "--layer", "tensors"], "no layer; allowed: pool, device"),
             (&["-f", "rmm", "--at", "1s", "--to", "2s"], "cannot be used with"),

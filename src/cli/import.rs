@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use super::new_file::NewFile;
+use super::new_file::{self, Force, NewFile};
 use super::say;
 use crate::import::Kind;
 use crate::import::lines::Lines;
@@ -24,6 +24,9 @@ pub struct Args {
     /// What the file is (default: what its first bytes say)
     #[arg(short, long, value_name = "FORMAT")]
     pub format: Option<Kind>,
+    /// Whether a file is replaced.
+    #[command(flatten)]
+    pub force: Force,
 }
 
 /// Runs the command.
@@ -36,14 +39,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let kind = args.format.map_or_else(|| Kind::of(path), Ok)?;
     let output = args.output.clone().unwrap_or_else(|| path.with_extension("jsonl.zst"));
-    if let Ok(old) = std::fs::metadata(&output) {
-        if !old.is_file() {
-            bail!("{}: is no file", output.display());
-        }
-        if (old.dev(), old.ino()) == (there.dev(), there.ino()) {
-            bail!("{}: is the file itself; give another name with -o", output.display());
-        }
+    if let Ok(old) = std::fs::metadata(&output)
+        && (old.dev(), old.ino()) == (there.dev(), there.ino())
+    {
+        bail!("{}: is the file itself; give another name with -o", output.display());
     }
+    new_file::check(&output, &[], args.force)?;
     let line = import(kind, path, &output)?;
     say::print(&format!("{}\n", clean(&line)))?;
     Ok(ExitCode::SUCCESS)
@@ -81,16 +82,23 @@ mod tests {
         let file = folder.path().join("log.dev0.csv");
         std::fs::write(&file, "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:01.000000,allocate,0x10,512,0\n")
             .unwrap();
-        let args =
-            |output: Option<&Path>| Args { file: file.clone(), output: output.map(Path::to_path_buf), format: None };
+        let args = |output: Option<&Path>| Args {
+            file: file.clone(),
+            output: output.map(Path::to_path_buf),
+            format: None,
+            force: Force::default(),
+        };
         run(&args(None)).unwrap();
+        let e = run(&args(None)).unwrap_err();
+        assert!(e.to_string().ends_with("log.dev0.jsonl.zst: is there already; --force replaces it"), "{e}");
+        run(&Args { force: Force { force: true }, ..args(None) }).unwrap();
         let history = crate::report::History::read(&folder.path().join("log.dev0.jsonl.zst")).unwrap();
         assert_eq!(history.state.now.active(), 512);
         let e = run(&args(Some(&file))).unwrap_err();
         assert!(e.to_string().contains("is the file itself"), "{e}");
         let e = run(&args(Some(folder.path()))).unwrap_err();
         assert!(e.to_string().contains("is no file"), "{e}");
-        let e = run(&Args { format: Some(Kind::Torch), ..args(None) }).unwrap_err();
+        let e = run(&Args { format: Some(Kind::Torch), force: Force { force: true }, ..args(None) }).unwrap_err();
         assert!(format!("{e:#}").contains("log.dev0.csv: byte 0: "), "{e:#}");
         // Where nothing came of it, nothing is left.
         std::fs::write(&file, "Thread,Time,Action,Pointer,Size,Stream\n").unwrap();

@@ -23,10 +23,28 @@ pub struct NewFile {
     text: Vec<u8>,
 }
 
-/// Refuses to take the place of what is no file (a device, a pipe, a folder), and of a history that is being read. Links are
-/// followed for the question, and replaced by the file.
-pub fn check(output: &Path, read: &[&Path]) -> anyhow::Result<()> {
-    let Ok(there) = fs::metadata(output) else { return Ok(()) };
+/// Whether an output may take the place of a file that is there: the one rule of all commands.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct Force {
+    /// Replace a file that is there already
+    #[arg(long)]
+    pub force: bool,
+}
+
+impl Force {
+    /// Refuses to take the place of a file that is there, unless it was asked for.
+    pub fn check(self, output: &Path) -> anyhow::Result<()> {
+        if !self.force && output.symlink_metadata().is_ok() {
+            anyhow::bail!("{}: is there already; --force replaces it", output.display());
+        }
+        Ok(())
+    }
+}
+
+/// Refuses to take the place of what is no file (a device, a pipe, a folder), of a history that is being read, and, without
+/// force, of any file. Links are followed for the question, and replaced by the file.
+pub fn check(output: &Path, read: &[&Path], force: Force) -> anyhow::Result<()> {
+    let Ok(there) = fs::metadata(output) else { return force.check(output) };
     if !there.is_file() {
         anyhow::bail!("{}: is no file", output.display());
     }
@@ -34,12 +52,12 @@ pub fn check(output: &Path, read: &[&Path]) -> anyhow::Result<()> {
     if read.iter().any(|trace| parts(trace).iter().any(same)) {
         anyhow::bail!("{}: is the history itself; give another name", output.display());
     }
-    Ok(())
+    force.check(output)
 }
 
 /// Writes a whole file at once, or none.
-pub fn write(output: &Path, bytes: &[u8], read: &[&Path]) -> anyhow::Result<()> {
-    check(output, read)?;
+pub fn write(output: &Path, bytes: &[u8], read: &[&Path], force: Force) -> anyhow::Result<()> {
+    check(output, read, force)?;
     let put = || -> io::Result<()> {
         let mut new = NewFile::create(output, false)?;
         new.lines(bytes)?;
@@ -100,6 +118,8 @@ impl Drop for NewFile {
 mod tests {
     use super::*;
 
+    const FORCE: Force = Force { force: true };
+
     #[test]
     fn nothing_that_is_read_or_no_file_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
@@ -108,14 +128,30 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&history, &link).unwrap();
         for path in [&history, &link] {
-            let e = write(path, b"x", &[&history]).unwrap_err().to_string();
+            let e = write(path, b"x", &[&history], FORCE).unwrap_err().to_string();
             assert!(e.contains("is the history itself"), "{e}");
         }
         for path in [Path::new("/dev/null"), folder.path()] {
-            assert!(write(path, b"x", &[&history]).unwrap_err().to_string().contains("is no file"));
+            assert!(write(path, b"x", &[&history], FORCE).unwrap_err().to_string().contains("is no file"));
         }
         assert_eq!(fs::read(&history).unwrap(), b"history");
-        write(&folder.path().join("new"), b"x", &[&history]).unwrap();
+        write(&folder.path().join("new"), b"x", &[&history], Force::default()).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_there_stays_unless_force_is_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("a"), folder.path().join("link"));
+        fs::write(&path, "before").unwrap();
+        // Also one that leads nowhere is somebody's.
+        std::os::unix::fs::symlink(folder.path().join("gone"), &link).unwrap();
+        for path in [&path, &link] {
+            let e = write(path, b"after", &[], Force::default()).unwrap_err().to_string();
+            assert!(e.ends_with(": is there already; --force replaces it"), "{e}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+        write(&path, b"after", &[], FORCE).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"after");
     }
 
     #[test]

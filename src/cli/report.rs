@@ -5,10 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use vramscope_core::trace::Header;
 
+use super::new_file::Force;
 use super::run_dir::RunDir;
 use super::spool::SpoolFile;
 use super::{new_file, recover, say};
+use crate::flame::{self, Flame};
+use crate::html::zero;
+use crate::reading::Batches;
 use crate::report::answers::{Answers, Asked};
 use crate::report::by::By;
 use crate::report::facts::moment::Wanted;
@@ -50,6 +55,9 @@ pub struct Args {
     /// When to colour
     #[arg(long, default_value = "auto", value_name = "WHEN")]
     pub color: Color,
+    /// Whether a file is replaced.
+    #[command(flatten)]
+    pub force: Force,
 }
 
 fn number(text: &str, flag: &str) -> Result<usize, String> {
@@ -91,16 +99,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.traces.len() > 1 && args.html.is_none() {
         anyhow::bail!("give one history at a time, or several with --html FILE");
     }
-    let histories = args.traces.iter().map(|trace| whole(trace, &at)).collect::<Result<Vec<History>>>()?;
-    if let Some(file) = &args.html {
-        return html(file, &histories, &args.symbols);
+    // Before the work, not after it.
+    let traces: Vec<&Path> = args.traces.iter().map(PathBuf::as_path).collect();
+    for file in args.html.iter().chain(&args.flamegraph) {
+        new_file::check(file, &traces, args.force)?;
     }
+    if let Some(file) = &args.html {
+        return html(file, &args.traces, &args.symbols, args.force);
+    }
+    let histories = args.traces.iter().map(|trace| whole(trace, &at)).collect::<Result<Vec<History>>>()?;
     let [history] = &histories[..] else { anyhow::bail!("give a history") };
     let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
     page.frames = args.frames.max(1);
     page.all_frames = args.all_frames;
     if let Some(file) = &args.flamegraph {
-        return draw(&mut page, history, at.first().unwrap_or(&Wanted::Peak), file);
+        return draw(&mut page, history, at.first().unwrap_or(&Wanted::Peak), file, args.force);
     }
     let asked = Asked { at, by: args.by };
     let answers = Answers::of(&mut page, history, &asked).map_err(anyhow::Error::msg)?;
@@ -127,7 +140,7 @@ pub fn readable(trace: &Path, symbols: &[PathBuf]) -> Result<()> {
 }
 
 /// Draws who holds memory at a moment.
-fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path) -> Result<ExitCode> {
+fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path, force: Force) -> Result<ExitCode> {
     page.names.know(&history.symbols);
     let stacks = report::holders::folded(page, history, wanted).map_err(anyhow::Error::msg)?;
     if stacks.is_empty() {
@@ -141,8 +154,14 @@ fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path) -> Res
         Wanted::Mark(name, n) => format!("at mark {name}#{n}"),
     };
     let title = format!("{}: {} active {when}", history.program(), report::text::bytes(bytes));
-    let svg = report::flame::svg(&title, &stacks).map_err(anyhow::Error::msg)?;
-    new_file::write(file, &svg, &[&history.path])?;
+    let line = |(path, bytes): &(Vec<String>, u64)| {
+        let path: Vec<String> = path.iter().map(|f| flame::frame(f)).collect();
+        format!("{} {bytes}", path.join(";"))
+    };
+    let lines: Vec<String> = stacks.iter().map(line).collect();
+    let mut svg = Vec::new();
+    Flame { title: &title, subtitle: None }.draw(&lines, &mut svg)?;
+    new_file::write(file, &svg, &[&history.path], force)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -155,13 +174,39 @@ fn whole(trace: &Path, at: &[Wanted]) -> Result<History> {
     Ok(history)
 }
 
-/// Writes the page. A file of that name is replaced when the page is whole, and not before.
-fn html(file: &Path, histories: &[History], symbols: &[PathBuf]) -> Result<ExitCode> {
+/// Histories for one page: those of the ranks of a job with one zero of time.
+fn together(traces: &[PathBuf]) -> Result<Vec<History>> {
+    let header = |path: &PathBuf| Batches::open(path).map_or_else(|_| Header::default(), |b| b.header().clone());
+    let headers: Vec<Header> = if traces.len() > 1 { traces.iter().map(header).collect() } else { Vec::new() };
+    let mut shifts = zero::of_headers(&headers);
+    shifts.resize(traces.len(), 0);
+    let read = |(path, shift): (&PathBuf, &u64)| match shift {
+        0 => whole(path, &[]),
+        // Only a history that is finished has times to be counted on from another's.
+        shift => match History::read_later(path, &[], *shift) {
+            Ok(history) if history.footer.is_some() || history.exited => Ok(history),
+            _ => whole(path, &[]),
+        },
+    };
+    let mut histories = traces.iter().zip(&shifts).map(read).collect::<Result<Vec<History>>>()?;
+    if let Some((right, says)) = zero::put_right(&histories, &shifts) {
+        says.iter().for_each(|text| say::line(text));
+        for ((history, path), shift) in histories.iter_mut().zip(traces).zip(right) {
+            if history.shift != shift {
+                *history = History::read_later(path, &[], shift)?;
+            }
+        }
+    }
+    Ok(histories)
+}
+
+/// Writes the page. It has its name when it is whole, and not before.
+fn html(file: &Path, traces: &[PathBuf], symbols: &[PathBuf], force: Force) -> Result<ExitCode> {
+    let histories = together(traces)?;
     let read: Vec<&Path> = histories.iter().map(|h| h.path.as_path()).collect();
-    new_file::check(file, &read)?;
     let mut text = Vec::new();
-    crate::html::write(&mut text, histories, symbols)?.iter().for_each(|remark| say::line(remark));
-    new_file::write(file, &text, &read)?;
+    crate::html::write(&mut text, &histories, symbols)?.iter().for_each(|remark| say::line(remark));
+    new_file::write(file, &text, &read, force)?;
     say::line(&format!("{}: {}", file.display(), report::text::bytes(text.len() as u64)));
     Ok(ExitCode::SUCCESS)
 }

@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::Result;
+use vramscope_core::rank;
 
 use super::harvest::Harvest;
 use super::run_dir::RunDir;
 use super::settings::{DEFAULT_TRACE, Flags};
 use super::{child, ending, frameworks, preload, program, say};
-
-/// The variables by which launchers tell a process its rank, as the library looks for them.
-pub const RANK: [&str; 4] = ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
 
 /// The default name of a rank's history: the ranks of a job may write to one folder from several hosts.
 const RANKED_TRACE: &str = "vramscope-%n-rank%r-%h-%p.jsonl";
@@ -51,7 +49,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     };
     let here = std::env::current_dir();
-    let ranked = RANK.iter().any(|n| std::env::var_os(n).is_some());
+    let ranked = rank::rank(|n| std::env::var(n).ok()).is_some();
     let usual = if ranked { RANKED_TRACE } else { DEFAULT_TRACE };
     let trace = trace_pattern(args.flags.get("VRAMSCOPE_TRACE").cloned(), usual, here.ok())?;
     let run_dir = RunDir::create()?;

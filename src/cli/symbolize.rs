@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use vramscope_core::trace::read::Reader;
 use vramscope_core::trace::{Frame, Line, Module, Symbol, write};
 
-use super::new_file::NewFile;
+use super::new_file::{Force, NewFile};
 use super::{raw_lines, say};
 use crate::report::text::{clean, plural};
 use crate::symbols::Names;
@@ -25,6 +25,9 @@ pub struct Args {
     /// Folder with the programs and libraries that ran, or their debug files; may be given several times
     #[arg(long, value_name = "DIR")]
     pub symbols: Vec<PathBuf>,
+    /// Whether a file is replaced.
+    #[command(flatten)]
+    pub force: Force,
 }
 
 /// Runs the command.
@@ -37,7 +40,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.trace.is_dir() {
         bail!("{} is a folder: give a history file", args.trace.display());
     }
-    let done = symbolize(&args.trace, args.output.as_deref(), Names::new(&args.symbols))?;
+    let done = symbolize(&args.trace, args.output.as_deref(), Names::new(&args.symbols), args.force)?;
     for warning in &done.warnings {
         say::line(&clean(warning));
     }
@@ -50,6 +53,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 struct Done {
     path: PathBuf,
     addresses: u64,
+    /// Addresses that had their names before.
+    before: u64,
     named: u64,
     lines: u64,
     missing: Vec<String>,
@@ -58,21 +63,28 @@ struct Done {
 
 impl std::fmt::Display for Done {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let addresses = match self.addresses {
-            1 => "1 address".to_string(),
-            n => format!("{} addresses", crate::report::text::count(n)),
-        };
-        write!(
-            f,
-            "{}: {addresses}, {} named, {} with lines",
-            clean(&self.path.display().to_string()),
-            self.named,
-            self.lines
-        )?;
+        let path = clean(&self.path.display().to_string());
+        match (self.addresses, self.before) {
+            (0, 0) => return write!(f, "{path}: there are no addresses in it, so nothing to name"),
+            (0, n) => return write!(f, "{path}: is already named: all {} of it have their names", addresses(n)),
+            _ => {}
+        }
+        let addresses = addresses(self.addresses);
+        write!(f, "{path}: {addresses}, {} named, {} with lines", self.named, self.lines)?;
+        if self.before > 0 {
+            write!(f, "; {} more had their names already", crate::report::text::count(self.before))?;
+        }
         match self.missing.len() {
             0 => Ok(()),
             n => write!(f, "; {} missing: {}", plural(n as u64, "file"), clean(&self.missing.join(", "))),
         }
+    }
+}
+
+fn addresses(n: u64) -> String {
+    match n {
+        1 => "1 address".to_string(),
+        n => format!("{} addresses", crate::report::text::count(n)),
     }
 }
 
@@ -81,6 +93,8 @@ impl std::fmt::Display for Done {
 struct Wanted {
     modules: BTreeMap<u32, Module>,
     addresses: BTreeSet<(u32, u64)>,
+    /// Addresses that have names.
+    before: u64,
     warnings: Vec<String>,
     damaged: bool,
 }
@@ -102,7 +116,10 @@ fn wanted(path: &Path) -> Result<Wanted> {
             _ => {}
         }
     }
-    w.addresses.retain(|a| a.0 != 0 && !named.contains(a));
+    w.addresses.retain(|a| a.0 != 0);
+    let all = w.addresses.len();
+    w.addresses.retain(|a| !named.contains(a));
+    w.before = (all - w.addresses.len()) as u64;
     if let Some(damage) = reader.damage() {
         w.damaged = true;
         w.warnings.push(format!("{damage}; all else is in the new history"));
@@ -115,16 +132,21 @@ fn wanted(path: &Path) -> Result<Wanted> {
     Ok(w)
 }
 
-fn symbolize(trace: &Path, output: Option<&Path>, mut names: Names) -> Result<Done> {
+fn symbolize(trace: &Path, output: Option<&Path>, mut names: Names, force: Force) -> Result<Done> {
     // It is read twice, and what is no file may never end.
     if std::fs::metadata(trace).is_ok_and(|there| !there.is_file()) {
         bail!("{}: can't be read twice, as it is no regular file: write it to one first", trace.display());
     }
-    let mut wanted = wanted(trace)?;
     let output = output.map_or_else(|| beside(trace), Path::to_path_buf);
-    super::new_file::check(&output, &[trace])?;
+    super::new_file::check(&output, &[trace], force)?;
+    let mut wanted = wanted(trace)?;
     names.resolve(&wanted.modules, wanted.addresses.iter().copied());
-    let mut done = Done { path: output.clone(), addresses: wanted.addresses.len() as u64, ..Done::default() };
+    let mut done = Done {
+        path: output.clone(),
+        addresses: wanted.addresses.len() as u64,
+        before: wanted.before,
+        ..Done::default()
+    };
     let mut symbols: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
     for (module, offset) in wanted.addresses {
         // Without a file, another machine may have it.
@@ -216,7 +238,7 @@ mod tests {
             let bytes =
                 if name.ends_with("zst") { zstd::encode_all(text.as_bytes(), 3).unwrap() } else { text.clone().into() };
             std::fs::write(&path, &bytes).unwrap();
-            let done = symbolize(&path, None, names()).unwrap();
+            let done = symbolize(&path, None, names(), Force::default()).unwrap();
             assert_eq!((done.addresses, done.named, done.lines), (3, 1, 1));
             assert_eq!(done.missing, ["libgone.so"]);
             assert_eq!(done.warnings.len(), 1, "{:?}", done.warnings);
@@ -241,7 +263,7 @@ mod tests {
             assert!(history.damage.is_none());
             assert!(history.symbols[&(3, address)].iter().any(|n| n.function.contains("names_in_it") && n.line > 0));
             // Once more adds nothing.
-            let again = symbolize(&out, None, names()).unwrap();
+            let again = symbolize(&out, None, names(), Force::default()).unwrap();
             assert_eq!((again.addresses, again.named), (1, 0));
             let content = |p: &Path| {
                 let mut all = Vec::new();
@@ -265,7 +287,7 @@ mod tests {
         let path = folder.path().join("t.jsonl");
         let cut = text.replace("{\"kind\": \"of a later", "{\"ki\u{0}\": \"of a later");
         std::fs::write(&path, cut.trim_end().trim_end_matches('}')).unwrap();
-        let done = symbolize(&path, None, names()).unwrap();
+        let done = symbolize(&path, None, names(), Force::default()).unwrap();
         assert_eq!((done.addresses, done.named), (3, 1));
         assert!(
             done.warnings[0].contains("line 4") && done.warnings[0].contains("1 more place"),
@@ -291,7 +313,7 @@ mod tests {
         std::fs::write(&path, part(3, 11).replace("{\"kind\":\"alloc\"", &format!("{live}{{\"kind\":\"alloc\"")))
             .unwrap();
         let whole = History::read(&path).unwrap();
-        let done = symbolize(&path, None, names()).unwrap();
+        let done = symbolize(&path, None, names(), Force::default()).unwrap();
         let one = History::read(&done.path).unwrap();
         assert_eq!((one.header.part, one.events, one.all_events()), (2, 2, whole.all_events()));
         assert_eq!(one.damage, None);
@@ -312,23 +334,27 @@ mod tests {
         let link = folder.path().join("link");
         std::fs::hard_link(&path, &link).unwrap();
         for out in [&path, &link] {
-            let e = symbolize(&path, Some(out), names()).unwrap_err();
+            let e = symbolize(&path, Some(out), names(), Force::default()).unwrap_err();
             assert!(e.to_string().contains("is the history itself"), "{e}");
         }
-        let e = symbolize(&path, Some(folder.path()), names()).unwrap_err();
+        let e = symbolize(&path, Some(folder.path()), names(), Force::default()).unwrap_err();
         assert!(e.to_string().contains("is no file"), "{e}");
-        let e = symbolize(&path, Some(&folder.path().join("none/t")), names()).unwrap_err();
+        let e = symbolize(&path, Some(&folder.path().join("none/t")), names(), Force::default()).unwrap_err();
         assert!(format!("{e:#}").contains("cannot be written (-o says where else): No such file"), "{e:#}");
-        let e = symbolize(&folder.path().join("none"), None, names()).unwrap_err();
+        let e = symbolize(&folder.path().join("none"), None, names(), Force::default()).unwrap_err();
         assert!(e.to_string().contains("cannot be read"), "{e}");
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let e = symbolize(&pipe, None, names()).unwrap_err();
+        let e = symbolize(&pipe, None, names(), Force::default()).unwrap_err();
         assert!(e.to_string().contains("can't be read twice"), "{e}");
     }
 
     #[test]
     fn what_is_said() {
+        let done = |addresses, before| Done { path: "t".into(), addresses, before, ..Done::default() }.to_string();
+        assert_eq!(done(0, 1200), "t: is already named: all 1,200 addresses of it have their names");
+        assert_eq!(done(0, 0), "t: there are no addresses in it, so nothing to name");
+        assert_eq!(done(1, 2), "t: 1 address, 0 named, 0 with lines; 2 more had their names already");
         let mut done =
             Done { path: "t.symbols.jsonl".into(), addresses: 1200, named: 900, lines: 40, ..Done::default() };
         assert_eq!(done.to_string(), "t.symbols.jsonl: 1,200 addresses, 900 named, 40 with lines");

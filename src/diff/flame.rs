@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, anyhow};
-use inferno::flamegraph::{self, Options, TextTruncateDirection};
+use anyhow::Result;
 
 use super::Diff;
+use crate::flame::{self, Flame};
 use crate::report::text::{bytes, clean};
 
 /// Stacks in the form of `difffolded.pl`: `main;step;forward BEFORE AFTER`, sorted.
@@ -27,7 +27,7 @@ pub fn folded(diff: &Diff) -> Vec<String> {
 
 /// A frame's name without what the format gives a meaning.
 fn frame(name: &str) -> String {
-    let name = clean(name).replace(';', ":");
+    let name = flame::frame(&clean(name));
     if name.is_empty() { "(unknown)".to_string() } else { name }
 }
 
@@ -35,13 +35,8 @@ fn frame(name: &str) -> String {
 pub fn svg(diff: &Diff) -> Result<Vec<u8>> {
     let lines = folded(diff);
     let [before, after] = diff.held;
-    let mut options = Options::default();
-    options.title = format!("GPU memory {}: {} -> {}", diff.moment, bytes(before), bytes(after));
-    options.subtitle = Some("width: after; red: grew, blue: shrank".to_string());
-    options.count_name = "bytes".to_string();
-    options.text_truncate_direction = TextTruncateDirection::Right;
+    let title = format!("GPU memory {}: {} -> {}", diff.moment, bytes(before), bytes(after));
     let mut out = Vec::new();
-    flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), &mut out)
-        .map_err(|e| anyhow!("the flame graph cannot be drawn: {e}"))?;
+    Flame { title: &title, subtitle: Some("width: after; red: grew, blue: shrank") }.draw(&lines, &mut out)?;
     Ok(out)
 }

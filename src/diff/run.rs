@@ -5,20 +5,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use vramscope_core::event::{Event, EventKind, FreeHow};
-use vramscope_core::trace::Line;
 use vramscope_core::trace::read::Reader;
+use vramscope_core::trace::{Line, Module};
 
 use super::holdings::Holdings;
 use super::moment::Moment;
 use crate::report::History;
 use crate::report::order::Order;
+use crate::report::tries::Tries;
 use crate::symbols::file_name;
 
 /// Marks kept.
 const MARKS: usize = 100_000;
 
 /// First allocations of libraries for communication that are kept.
-const MEETINGS: usize = 16;
+pub const MEETINGS: usize = 16;
 
 /// A moment that the program marked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub struct Work {
     pub bytes: u64,
     /// Frees.
     pub frees: u64,
-    /// Allocations that failed.
+    /// Requests that failed, as the program saw them (see [`Tries`]).
     pub failed: u64,
     /// Calls that went to the driver, and took time there.
     pub driver_calls: u64,
@@ -115,7 +116,7 @@ impl Run {
                     play.held.was_live(event);
                     return None;
                 }
-                Line::Module(m) => play.module(m.module, file_name(&m.path)),
+                Line::Module(m) => play.module(m),
                 Line::Text(t) => drop(play.texts.insert(t.text, t.value.clone())),
                 _ => {}
             }
@@ -123,6 +124,7 @@ impl Run {
         });
         let mut history = History::of_lines(definitions);
         order.finish(&mut |t, e| play.event(t, e));
+        play.work.failed += play.tries.finish().iter().filter(|r| !r.served).count() as u64;
         play.held.finish(play.end);
         history.exited = play.exited;
         let Play { held, work, marks, events, end, met, .. } = play;
@@ -172,6 +174,7 @@ struct Play {
     moment: Moment,
     held: Holdings,
     work: Work,
+    tries: Tries,
     texts: HashMap<u32, String>,
     counted: HashMap<u32, u32>,
     marks: Vec<Mark>,
@@ -188,6 +191,7 @@ impl Play {
             moment: moment.clone(),
             held: Holdings::new(moment.clone()),
             work: Work::default(),
+            tries: Tries::default(),
             texts: HashMap::new(),
             counted: HashMap::new(),
             marks: Vec::new(),
@@ -199,7 +203,9 @@ impl Play {
         }
     }
 
-    fn module(&mut self, number: u32, file: &str) {
+    fn module(&mut self, m: &Module) {
+        let (number, file) = (m.module, file_name(&m.path));
+        self.tries.module(m);
         self.held.module(number, file);
         if collective(file) {
             self.collectives.push(number);
@@ -210,7 +216,9 @@ impl Play {
         self.events += 1;
         self.end = self.end.max(e.time);
         self.held.play(thread, e);
+        let settled = self.tries.play(thread, e, Default::default);
         let work = &mut self.work;
+        work.failed += settled.iter().flatten().filter(|r| !r.served).count() as u64;
         match e.kind {
             EventKind::Alloc => {
                 work.allocations += 1;
@@ -223,7 +231,6 @@ impl Play {
                 work.frees += 1;
                 work.host_waits += u64::from(e.how == FreeHow::CachedHost as u8);
             }
-            EventKind::AllocFailed => work.failed += 1,
             EventKind::Trim => work.trims += 1,
             EventKind::Mark => return self.mark(e),
             EventKind::Exit => self.exited = true,

@@ -1,11 +1,10 @@
 //! A flame graph as one SVG file, drawn by inferno: with search and zoom, no network.
 
-use anyhow::{Context, Result};
-use inferno::flamegraph::color::{BasicPalette, Palette};
-use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
+use anyhow::Result;
 
 use super::folded::Stacks;
 use super::{Format, Source, Target};
+use crate::flame::Flame;
 
 /// See the module.
 pub struct Flamegraph;
@@ -20,16 +19,10 @@ impl Format for Flamegraph {
         if stacks.lines.is_empty() {
             anyhow::bail!("{}: nothing was {}: nothing to draw", source.path.display(), stacks.asked.name());
         }
-        let mut options = Options::default();
-        options.title = stacks.title(source);
-        options.count_name = "bytes".to_string();
-        options.colors = Palette::Basic(BasicPalette::Mem);
-        options.text_truncate_direction = TextTruncateDirection::Right;
-        // The same picture for the same history.
-        options.deterministic = true;
         let lines: Vec<String> = stacks.lines.iter().map(|(stack, bytes)| format!("{stack} {bytes}")).collect();
         let mut out = target.create()?;
-        from_lines(&mut options, lines.iter().map(String::as_str), &mut out).context("drawing the flame graph")?;
+        let title = stacks.title(source);
+        Flame { title: &title, subtitle: None }.draw(&lines, &mut out)?;
         out.finish()?;
         Ok(Vec::new())
     }

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::owners::{Asked, Held, Owners};
 use super::{Format, Source, Target, labels};
+use crate::flame;
 use crate::report::text::{bytes, clean};
 
 /// See the module.
@@ -70,9 +71,9 @@ impl Stacks {
 fn line(source: &Source, held: &Held) -> String {
     let frames = source.frames(held.stack);
     if frames.is_empty() {
-        return escaped(&without_stack(source, held));
+        return flame::frame(&without_stack(source, held));
     }
-    let names: Vec<String> = frames.iter().rev().map(|f| escaped(&labels::frame(source, f))).collect();
+    let names: Vec<String> = frames.iter().rev().map(|f| flame::frame(&labels::frame(source, f))).collect();
     names.join(";")
 }
 
@@ -85,11 +86,6 @@ pub fn without_stack(source: &Source, held: &Held) -> String {
     words.push("(no stack)".to_string());
     words.retain(|w| !w.is_empty());
     words.join(" ")
-}
-
-/// A frame without what the format gives a meaning to.
-fn escaped(text: &str) -> String {
-    text.replace(';', ":")
 }
 
 #[cfg(test)]

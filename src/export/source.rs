@@ -1,6 +1,6 @@
 //! A history that is being exported: its definitions, read once, and its events, played as often as a format wants.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
@@ -10,6 +10,7 @@ use vramscope_core::trace::{Line, Oom, Thread};
 
 use super::play::{Each, Player};
 use super::select::Selection;
+use crate::cli::new_file::Force;
 use crate::report::frames;
 use crate::report::history::History;
 use crate::report::order::Order;
@@ -47,6 +48,8 @@ pub struct Options {
     pub limit: Option<usize>,
     /// Name of the run.
     pub run: Option<String>,
+    /// Whether the files of a folder are replaced.
+    pub force: Force,
 }
 
 /// See the module.
@@ -64,6 +67,8 @@ pub struct Source {
     pub texts: HashMap<u32, String>,
     /// The marks: when, and what they say.
     pub marks: Vec<(u64, String)>,
+    /// Regions that had not ended when the history did.
+    pub never_ended: HashSet<u64>,
     /// The device of each context.
     pub contexts: HashMap<u16, u32>,
     /// Time of the first event, and of the last.
@@ -82,6 +87,7 @@ impl Source {
     pub fn open(path: &Path, symbols: &[PathBuf]) -> Result<Source> {
         let mut reader = open(path)?;
         let (mut threads, mut texts, mut contexts) = (BTreeMap::new(), HashMap::new(), HashMap::new());
+        let mut never_ended = HashSet::new();
         let (mut marks, mut start, mut end, mut events, mut exited) = (Vec::new(), u64::MAX, 0, 0, false);
         let definitions = std::iter::from_fn(|| {
             loop {
@@ -93,8 +99,11 @@ impl Source {
                         if e.kind == EventKind::Context {
                             contexts.insert(e.context, e.extra[0] as u32);
                         }
-                        if e.kind == EventKind::Mark {
-                            marks.push((e.time, e.extra[0] as u32));
+                        match e.kind {
+                            EventKind::Mark => marks.push((e.time, e.extra[0] as u32)),
+                            EventKind::RegionBegin => drop(never_ended.insert(e.id)),
+                            EventKind::RegionEnd => drop(never_ended.remove(&e.id)),
+                            _ => {}
                         }
                     }
                     Line::Live(_, e) => {
@@ -123,6 +132,7 @@ impl Source {
             threads,
             texts,
             marks,
+            never_ended,
             contexts,
             start: start.min(end),
             end,

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::cli::new_file::{self, NewFile};
+use crate::cli::new_file::{self, Force, NewFile};
 use anyhow::{Context, Result, bail};
 
 /// See the module.
@@ -25,18 +25,18 @@ impl Target {
         }
     }
 
-    /// Refuses a target that is the history itself, or something that no file can take the place of.
-    pub fn check(&self, trace: &Path, folder: bool) -> Result<()> {
+    /// Refuses a target that is the history itself, or something that no file can or should take the place of. Of a folder each
+    /// file is looked at, once its name is known.
+    pub fn check(&self, trace: &Path, folder: bool, force: Force) -> Result<()> {
         let Target::Path(path) = self else { return Ok(()) };
-        let Ok(there) = fs::metadata(path) else { return Ok(()) };
         if folder {
-            return if there.is_dir() {
+            return if fs::metadata(path).map_or(true, |there| there.is_dir()) {
                 Ok(())
             } else {
                 bail!("{}: is no folder, this format wants one", path.display())
             };
         }
-        new_file::check(path, &[trace])
+        new_file::check(path, &[trace], force)
     }
 
     /// Begins to write there.
@@ -110,11 +110,11 @@ mod tests {
         sink.write_all(b"text").unwrap();
         sink.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"text");
-        let e = target.check(&path, false).unwrap_err();
+        let e = target.check(&path, false, Force::default()).unwrap_err();
         assert!(e.to_string().contains("is the history itself"), "{e}");
-        let e = Target::Path(folder.path().into()).check(&path, false).unwrap_err();
+        let e = Target::Path(folder.path().into()).check(&path, false, Force::default()).unwrap_err();
         assert!(e.to_string().contains("is no file"), "{e}");
-        assert!(target.check(&path, true).is_err());
+        assert!(target.check(&path, true, Force::default()).is_err());
         let e = Target::Path(folder.path().join("none/x")).create().map(drop).unwrap_err();
         assert!(format!("{e:#}").contains("cannot be written (-o says where else)"), "{e:#}");
     }

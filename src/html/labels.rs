@@ -27,6 +27,8 @@ pub struct Region {
     pub thread: u32,
     /// How many regions it lies in.
     pub depth: u32,
+    /// It had not ended when the history did: how long it would have lasted is not known.
+    pub open: bool,
 }
 
 impl Region {
@@ -78,7 +80,10 @@ impl Labels {
     pub fn finish(&mut self, now: u64) -> Vec<Region> {
         let mut ids: Vec<u64> = self.open.keys().copied().collect();
         ids.sort_unstable();
-        ids.into_iter().for_each(|id| self.end(id, now));
+        for id in ids {
+            self.open.entry(id).and_modify(|r| r.open = true);
+            self.end(id, now);
+        }
         let mut regions: Vec<Region> = std::mem::take(&mut self.longest).into_iter().map(|r| r.0.1).collect();
         regions.sort_unstable_by_key(|r| (r.thread, r.start, r.depth, r.end, r.text));
         regions
@@ -108,6 +113,7 @@ impl Labels {
             text: e.extra[0] as u32,
             thread: if whole { 0 } else { thread },
             depth: if whole { 0 } else { inside.len() as u32 },
+            open: false,
         };
         if !whole {
             inside.push(e.id);
@@ -147,8 +153,8 @@ mod tests {
         assert_eq!(l.innermost(1), 5);
         let regions = l.finish(200);
         assert_eq!(
-            regions.iter().map(|r| (r.thread, r.start, r.end, r.depth, r.text)).collect::<Vec<_>>(),
-            [(0, 100, 200, 0, 7), (1, 10, 200, 0, 5), (1, 100, 150, 1, 6),]
+            regions.iter().map(|r| (r.thread, r.start, r.end, r.depth, r.text, r.open)).collect::<Vec<_>>(),
+            [(0, 100, 200, 0, 7, true), (1, 10, 200, 0, 5, true), (1, 100, 150, 1, 6, false)]
         );
     }
 

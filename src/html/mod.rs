@@ -17,14 +17,16 @@ pub mod pyramid;
 pub mod run;
 pub mod stacks;
 pub mod tiles;
+pub mod zero;
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Error, Result, anyhow};
-use vramscope_core::trace::read::Reader;
 
+use crate::reading::Batches;
 use crate::report::answers::{Answers, Asked};
+use crate::report::history::later;
 use crate::report::text::{Paint, plural};
 use crate::report::{History, Page};
 use page::Part;
@@ -40,8 +42,9 @@ pub fn write(out: &mut impl Write, histories: &[History], symbols: &[PathBuf]) -
     let limits = Limits::of(histories.len());
     let (mut parts, mut remarks) = (Vec::new(), Vec::new());
     for history in histories {
-        let reader = Reader::open(&history.path).map_err(|e| anyhow!("{e}"))?;
-        let run = run::play(history, reader, &limits);
+        let batches = Batches::open(&history.path).map_err(|e| anyhow!("{e}"))?;
+        let lines = batches.flatten().map(|(_, item)| later(item.line(), history.shift));
+        let run = run::play(history, lines, &limits);
         if run.events < history.events {
             let lacks = plural(history.events - run.events, "event");
             remarks.push(format!("{}: the page lacks the last {lacks}, which are not in the file yet; `vramscope recover` writes them into it", history.path.display()));

@@ -48,6 +48,8 @@ pub struct Part<'a> {
 #[derive(Serialize)]
 struct Meta<'a> {
     vramscope: &'static str,
+    /// All runs have one zero of time.
+    together: bool,
     layers: Vec<&'static str>,
     kinds: [&'static str; KINDS.len()],
     runs: Vec<RunMeta<'a>>,
@@ -63,6 +65,8 @@ struct RunMeta<'a> {
     command: String,
     file: String,
     wall: f64,
+    /// How much later than the first rank it began, where all have one zero of time.
+    shift: u64,
     events: u64,
     /// How it ended.
     ended: String,
@@ -132,7 +136,9 @@ pub fn write(out: &mut impl Write, parts: &[Part]) -> Result<()> {
     let mut columns = Columns::default();
     let runs = parts.iter().enumerate().map(|(i, part)| run(i, part, &mut columns)).collect();
     let layers = LAYERS.map(Layer::name).to_vec();
-    let meta = Meta { vramscope: env!("CARGO_PKG_VERSION"), layers, kinds: KINDS, runs, columns: columns.index() };
+    let together = parts.iter().any(|p| p.history.shift > 0);
+    let meta =
+        Meta { vramscope: env!("CARGO_PKG_VERSION"), together, layers, kinds: KINDS, runs, columns: columns.index() };
     let meta = serde_json::to_vec(&meta)?;
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());
     packed.write_all(&(meta.len() as u32).to_le_bytes())?;
@@ -178,6 +184,7 @@ fn run<'a>(i: usize, part: &'a Part, columns: &mut Columns) -> RunMeta<'a> {
     columns.add(format!("{i}.region.length"), run.regions.iter().map(|r| r.end - r.start));
     columns.add(format!("{i}.region.thread"), run.regions.iter().map(|r| r.thread.into()));
     columns.add(format!("{i}.region.depth"), run.regions.iter().map(|r| r.depth.into()));
+    columns.add(format!("{i}.region.open"), run.regions.iter().map(|r| r.open.into()));
     lives(i, run, columns);
     let callers = groups(i, part, columns, &mut texts);
     let shares = || run.moments.iter().flat_map(|m| m.shares.iter());
@@ -186,17 +193,17 @@ fn run<'a>(i: usize, part: &'a Part, columns: &mut Columns) -> RunMeta<'a> {
     columns.add(format!("{i}.share.count"), shares().map(|s| s.count));
     let devices = run.curves.iter().map(|(device, curve)| self::device(i, part, *device, curve, columns)).collect();
     let header = &h.header;
-    let rank = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"].iter().find_map(|r| header.rank.get(*r));
     let mut threads: Vec<(u32, String)> = run.threads.iter().map(|(n, name)| (*n, clean(name))).collect();
     threads.sort_unstable();
     RunMeta {
         name: clean(h.program()),
-        rank: rank.map(|r| clean(r)),
+        rank: header.rank().map(clean),
         host: clean(&header.host),
         pid: header.pid,
         command: clean(&if header.arguments.is_empty() { header.program.clone() } else { header.arguments.join(" ") }),
         file: h.path.file_name().map_or(String::new(), |n| clean(&n.to_string_lossy())),
         wall: header.start_seconds as f64 + f64::from(header.start_nanoseconds) / 1e9,
+        shift: h.shift,
         events: h.all_events(),
         ended: ended(h),
         damage: h.damage.as_deref(),

@@ -33,6 +33,9 @@ impl Place {
     }
 }
 
+/// Host, and name of a device, where another tool does not say them.
+pub const IMPORTED: &str = "(imported)";
+
 /// See the module.
 pub struct Lines {
     file: NewFile,
@@ -78,7 +81,7 @@ impl Lines {
             version: VERSION,
             vramscope: env!("CARGO_PKG_VERSION").into(),
             pid,
-            host: "(imported)".into(),
+            host: IMPORTED.into(),
             arguments: vec![program.clone()],
             program,
             start_seconds: start / 1_000_000_000,
@@ -90,7 +93,7 @@ impl Lines {
 
     /// A device and its one context, whose number is the device's and one.
     pub fn device(&mut self, device: u32) -> Result<()> {
-        let name = "(imported)".into();
+        let name = IMPORTED.into();
         self.line(&Line::Device(Device { device, name, ..Device::default() }))?;
         let context = Event {
             kind: EventKind::Context,

@@ -12,8 +12,8 @@ use crate::report::text::clean;
 pub struct Rank {
     /// Its rank, if its environment had one.
     pub rank: Option<u32>,
-    /// How many there are, if the environment said.
-    pub world: Option<u32>,
+    /// How many there are, and which variable says so, if the environment did.
+    pub world: Option<(&'static str, u32)>,
     /// Its history.
     pub run: Run,
     /// Wall clock at its time 0, in nanoseconds since 1970, by its host's clock.
@@ -28,10 +28,6 @@ pub struct Rank {
     pub died: bool,
 }
 
-/// Variables that tell the rank, and how many there are.
-const RANK: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
-const WORLD: [&str; 4] = ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
-
 /// What tensors are called among the owners.
 pub const TENSORS: &str = "PyTorch's tensors";
 
@@ -39,10 +35,11 @@ impl Rank {
     /// The rank of a run.
     pub fn of(run: Run) -> Rank {
         let h = &run.history.header;
-        let number = |names: [&str; 4]| names.iter().find_map(|n| h.rank.get(*n)?.trim().parse().ok());
+        let rank = h.rank().and_then(|r| r.trim().parse().ok());
+        let world = h.world().and_then(|(name, size)| Some((name, size.trim().parse().ok()?)));
         let start = h.start_seconds.saturating_mul(1_000_000_000).saturating_add(h.start_nanoseconds.into());
         let (ended, died) = ended(&run);
-        let (rank, world, owners) = (number(RANK), number(WORLD), owners(&run));
+        let owners = owners(&run);
         Rank { rank, world, start, offset: 0, owners, ended, died, run }
     }
 

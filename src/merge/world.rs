@@ -45,10 +45,17 @@ pub fn order(all: Vec<Rank>) -> (Vec<Rank>, World) {
         world.says.push(format!("not one job, it seems: the histories are of {}{more}", list.join(", ")));
     }
     let known: BTreeSet<u32> = ranks.iter().filter_map(|r| r.rank).collect();
-    let sizes: BTreeSet<u32> = ranks.iter().filter_map(|r| r.world).collect();
+    let sizes: BTreeSet<u32> = ranks.iter().filter_map(|r| r.world.map(|w| w.1)).collect();
+    let says = ranks.iter().find_map(|r| r.world.map(|w| w.0)).unwrap_or_default();
     if sizes.len() > 1 {
         let list: Vec<String> = sizes.iter().map(u32::to_string).collect();
-        world.says.push(format!("not one job: WORLD_SIZE is {}", list.join(" in some and ")));
+        world.says.push(format!("not one job: {says} is {}", list.join(" in some and ")));
+    }
+    let jobs: BTreeSet<&str> = ranks.iter().filter_map(|r| r.run.history.header.job()).collect();
+    if jobs.len() > 1 {
+        let list: Vec<String> = jobs.iter().take(4).map(|j| crate::report::text::clean(j)).collect();
+        let more = if jobs.len() > 4 { ", ..." } else { "" };
+        world.says.push(format!("not one job: its id is {}{more}", list.join(" in some and ")));
     }
     world.size = sizes.last().copied();
     let highest = known.last().map_or(0, |r| r.saturating_add(1));
@@ -59,7 +66,7 @@ pub fn order(all: Vec<Rank>) -> (Vec<Rank>, World) {
     }
     if !world.missing.is_empty() {
         let of = match world.size {
-            Some(size) => format!("WORLD_SIZE says {size}"),
+            Some(size) => format!("{says} says {size}"),
             None => format!("the highest rank is {}", highest - 1),
         };
         let (n, list) = (world.missing.len() as u64, list(&world.missing));

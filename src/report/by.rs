@@ -15,6 +15,9 @@ use super::text::clean;
 /// Holders looked at one by one; what is smaller is summed up as the rest.
 const CANDIDATES: usize = 2000;
 
+/// What a row has besides what others allocate in the same line.
+const PYTORCH: &str = "PyTorch";
+
 /// By what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
@@ -101,6 +104,7 @@ pub fn list(page: &mut Page, history: &History, by: By, mut held: Vec<(&Holder, 
         let addresses = frames::addresses(history, held.iter().map(|(h, _)| h.stack));
         page.names.resolve(&history.modules, addresses);
     }
+    // Of one line there is one row, in whatever ways it came to allocate.
     let mut known: HashMap<(Vec<Shown>, String, String), usize> = HashMap::new();
     let mut lines: HashMap<u32, Vec<Shown>> = HashMap::new();
     for (holder, tally) in held {
@@ -112,22 +116,40 @@ pub fn list(page: &mut Page, history: &History, by: By, mut held: Vec<(&Holder, 
         };
         let name = name(history, by, holder, &stack);
         let what = match by {
-            By::Stack | By::Line | By::Function => note(history, holder),
+            By::Stack => note(history, holder),
+            By::Line | By::Function if holder.layer() == Layer::Tensor => PYTORCH.to_string(),
+            By::Line | By::Function => note(history, holder),
             _ => String::new(),
         };
         let stack = if by == By::Stack { stack } else { Vec::new() };
-        let key = (stack.clone(), name.clone(), what.clone());
+        let key = (stack.clone(), name.clone(), if by == By::Stack { what.clone() } else { String::new() });
         let at = *known.entry(key).or_insert_with(|| {
-            list.entries.push(Held { name, what, stack, ..Held::default() });
+            list.entries.push(Held { name, stack, ..Held::default() });
             list.entries.len() - 1
         });
         let e = &mut list.entries[at];
+        also(&mut e.what, &what);
         e.bytes += tally.bytes;
         e.requested += tally.requested;
         e.count += tally.count;
     }
+    // Where all of a row is PyTorch's, that says nothing.
+    list.entries.iter_mut().filter(|e| e.what == PYTORCH).for_each(|e| e.what.clear());
     list.entries.sort_by_key(|e| std::cmp::Reverse(e.bytes));
     list
+}
+
+/// Adds one more way of allocating to those of a row, the largest first.
+fn also(what: &mut String, more: &str) {
+    const MOST: usize = 3;
+    let known = what.split(", ").filter(|w| !w.is_empty()).count();
+    if more.is_empty() || known >= MOST || what.split(", ").any(|w| w == more) {
+        return;
+    }
+    if known > 0 {
+        what.push_str(", ");
+    }
+    what.push_str(more);
 }
 
 fn name(history: &History, by: By, holder: &Holder, stack: &[Shown]) -> String {
@@ -199,4 +221,59 @@ fn note(history: &History, holder: &Holder) -> String {
         words.push(format!("by {}", clean(history.module_name(holder.caller))));
     }
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::testing::{MIB, Script, names};
+    use crate::report::text::Paint;
+    use vramscope_core::event::Memory;
+    use vramscope_core::trace::Frame;
+
+    #[test]
+    fn a_line_is_one_row_whatever_stacks_lead_to_it() {
+        let mut s = Script::new();
+        s.module(3, "/usr/lib/libcublas.so.13");
+        s.module(4, "/usr/lib/libc10_cuda.so");
+        // One line and function, and as many places and stacks as there are instructions in it.
+        for (offset, caller, memory) in
+            [(0x10, 4, Memory::Tensor), (0x20, 4, Memory::Tensor), (0x30, 3, Memory::Device)]
+        {
+            let frames = [Frame::Native(caller, offset), s.python("forward", "/job/train.py", 20)];
+            let stack = s.stack_of(&frames);
+            s.direct(memory, MIB, stack, if memory == Memory::Tensor { 0 } else { caller });
+        }
+        let other = s.python("forward", "/job/train.py", 21);
+        let stack = s.stack_of(&[other]);
+        s.direct(Memory::Tensor, MIB, stack, 0);
+        let history = s.history();
+        let mut page = Page::new(Paint::default(), &[], 10);
+        page.names = names();
+        let mut rows = |by: By| {
+            let held = history.facts.ledger.holders.iter().map(|h| (h, h.now)).collect();
+            let list = list(&mut page, &history, by, held);
+            list.entries.iter().map(|e| (e.name.clone(), e.what.clone(), e.count)).collect::<Vec<_>>()
+        };
+        let of = |name: &str, what: &str, n: u64| (name.to_string(), what.to_string(), n);
+        let both = "PyTorch, cuMemAlloc by libcublas.so.13";
+        let (first, second) = (of("train.py:20 forward", both, 3), of("train.py:21 forward", "", 1));
+        assert_eq!(rows(By::Line), [first, second]);
+        assert_eq!(rows(By::Function), [of("forward", both, 4)]);
+        assert_eq!(rows(By::Stack).len(), 4);
+        for by in [By::Library, By::Region, By::Thread, By::Device] {
+            let rows = rows(by);
+            let names: std::collections::BTreeSet<&String> = rows.iter().map(|r| &r.0).collect();
+            assert_eq!(names.len(), rows.len(), "{by:?}: {rows:?}");
+        }
+    }
+
+    #[test]
+    fn ways_are_told_once_each() {
+        let mut what = String::new();
+        for more in ["", "a", "b", "a", "c", "d"] {
+            also(&mut what, more);
+        }
+        assert_eq!(what, "a, b, c");
+    }
 }

@@ -3,22 +3,28 @@
 use std::collections::{BTreeMap, HashSet};
 
 use vramscope_core::api::Api;
-use vramscope_core::event::{Event, EventKind};
+use vramscope_core::event::{Event, EventKind, Memory};
+use vramscope_core::trace::Module;
 
 use super::Page;
+use super::facts::ledger::Use;
 use super::history::{History, Lives};
-use super::state::State;
 use super::text::{WIDTH, bytes, clean, clip, plural, time};
+use super::tries::{Request, Tries};
 use super::{codes, frames, stacks};
 
 /// Bad frees remembered one by one.
 const KEPT: usize = 1000;
 
-/// Failed allocations of one stack, entry point and code.
+/// Failed requests of one stack, entry point and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// How many.
+    /// How many: what the program, or who called PyTorch, saw.
     pub count: u64,
+    /// Calls of the driver that failed for them.
+    pub tries: u64,
+    /// Of which memory.
+    pub memory: Memory,
     /// Most bytes asked for by one of them.
     pub largest: u64,
     /// When the first was.
@@ -41,27 +47,35 @@ pub struct BadFree {
 /// What went wrong.
 #[derive(Clone, Debug, Default)]
 pub struct Errors {
-    /// Failed allocations by code, entry point and stack.
+    /// Failed requests by code, entry point and stack.
     pub failed: BTreeMap<(u16, u8, u32), Failed>,
+    /// Requests that PyTorch was served when it asked again.
+    pub served: BTreeMap<(u16, u8, u32), Failed>,
     /// Bad frees, the first of them.
     pub bad_frees: Vec<BadFree>,
     /// Bad frees in all.
     pub bad: u64,
     /// Frees that the driver refused, by code.
     pub refused: BTreeMap<u16, u64>,
+    tries: Tries,
 }
 
 impl Errors {
-    /// Looks at an event, and at the state before it.
-    pub fn play(&mut self, e: &Event, state: &State) {
+    /// Takes in a library.
+    pub fn module(&mut self, m: &Module) {
+        self.tries.module(m);
+    }
+
+    /// Looks at an event, and at what was in use before it.
+    pub fn play(&mut self, thread: u32, e: &Event, usage: impl FnOnce() -> Use) {
+        let held = || {
+            let now = usage();
+            (now.in_use, now.reserved.saturating_sub(now.in_use))
+        };
+        for request in self.tries.play(thread, e, held).into_iter().flatten() {
+            self.settled(&request);
+        }
         match e.kind {
-            EventKind::AllocFailed => {
-                let held = (state.now.active(), state.now.inactive());
-                let first = Failed { count: 0, largest: 0, first: e.time, held };
-                let failed = self.failed.entry((e.code, e.api as u8, e.stack)).or_insert(first);
-                failed.count += 1;
-                failed.largest = failed.largest.max(e.bytes);
-            }
             EventKind::BadFree => {
                 self.bad += 1;
                 if self.bad_frees.len() < KEPT {
@@ -70,6 +84,23 @@ impl Errors {
             }
             EventKind::FreeFailed => *self.refused.entry(e.code).or_default() += 1,
             _ => {}
+        }
+    }
+
+    fn settled(&mut self, r: &Request) {
+        let e = &r.event;
+        let all = if r.served { &mut self.served } else { &mut self.failed };
+        let first = Failed { count: 0, tries: 0, memory: e.memory, largest: 0, first: e.time, held: r.held };
+        let failed = all.entry((e.code, e.api as u8, e.stack)).or_insert(first);
+        failed.count += 1;
+        failed.tries += r.tries;
+        failed.largest = failed.largest.max(e.bytes);
+    }
+
+    /// The history ends.
+    pub fn finish(&mut self) {
+        for request in self.tries.finish() {
+            self.settled(&request);
         }
     }
 
@@ -89,7 +120,7 @@ impl Errors {
 
     /// Whether nothing went wrong.
     pub fn is_empty(&self) -> bool {
-        self.failed.is_empty() && self.bad == 0 && self.refused.is_empty()
+        self.failed.is_empty() && self.served.is_empty() && self.bad == 0 && self.refused.is_empty()
     }
 }
 
@@ -126,15 +157,24 @@ pub fn section(page: &mut Page, history: &History) {
 }
 
 fn failed(page: &mut Page, history: &History) {
-    let failed = &history.errors.failed;
-    let mut rows: Vec<_> = failed.iter().collect();
-    rows.sort_by_key(|(_, f)| f.first);
-    let addresses = frames::addresses(history, rows.iter().take(page.top).map(|((_, _, stack), _)| *stack));
+    let (failed, served) = (&history.errors.failed, &history.errors.served);
+    let mut rows: Vec<_> =
+        failed.iter().map(|(key, f)| (key, f, false)).chain(served.iter().map(|(key, f)| (key, f, true))).collect();
+    rows.sort_by_key(|(_, f, _)| f.first);
+    let addresses = frames::addresses(history, rows.iter().take(page.top).map(|((_, _, stack), ..)| *stack));
     page.names.resolve(&history.modules, addresses);
-    for ((code, api, stack), f) in rows.iter().take(page.top) {
-        let api = Api::from_number(*api).map_or("", Api::name);
-        let what = format!("  {}: {} {}", plural(f.count, "failed allocation"), api, codes::name(*code));
-        page.line(&page.paint.red(&what));
+    for ((code, api, stack), f, served) in rows.iter().take(page.top) {
+        let api = match Api::from_number(*api).map_or("", Api::name) {
+            "" if f.memory == Memory::Tensor => "PyTorch",
+            api => api,
+        };
+        let what = match (served, f.tries > f.count) {
+            (true, _) => format!("{} served only when PyTorch asked again:", plural(f.count, "request")),
+            (false, true) => format!("{} after {}:", plural(f.count, "failed allocation"), plural(f.tries, "call")),
+            (false, false) => format!("{}:", plural(f.count, "failed allocation")),
+        };
+        let what = format!("  {what} {api} {}", codes::name(*code));
+        page.line(&if *served { what } else { page.paint.red(&what) });
         let size = if f.count == 1 { bytes(f.largest) } else { format!("at most {}", bytes(f.largest)) };
         let (active, inactive) = f.held;
         page.line(&format!(

@@ -69,6 +69,27 @@ pub struct Said {
     pub ours: u64,
 }
 
+/// A device when most was active, as what it said nearest to that moment tells.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AtPeak {
+    /// CUDA ordinal.
+    pub device: u32,
+    /// Bytes used on it by everybody: `ours` and `rest`.
+    pub used: u64,
+    /// Bytes that it has.
+    pub total: u64,
+    /// Bytes of ours in it, with the driver's rounding; of several devices, when it was asked.
+    pub ours: u64,
+    /// Context, modules, driver and other processes, when it was asked.
+    pub rest: u64,
+    /// When it was asked,
+    pub said_at: u64,
+    /// and what it said was used.
+    pub said_used: u64,
+    /// It said that less is used than is ours.
+    pub less: bool,
+}
+
 /// At a glance.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Glance {
@@ -88,16 +109,22 @@ pub struct Glance {
     pub waste: f64,
     /// The same in bytes.
     pub waste_bytes: u64,
-    /// Requests that failed.
+    /// Requests that failed: what the program, or who called PyTorch, saw.
     pub failed: u64,
     /// Of them for want of memory.
     pub failed_out_of_memory: u64,
+    /// Calls of the driver that failed for all of them: PyTorch asks again before it gives up.
+    pub failed_calls: u64,
+    /// Requests that were served when PyTorch asked again.
+    pub served_later: u64,
     /// Frees of something not live.
     pub bad_frees: u64,
     /// Events that were lost.
     pub lost: u64,
     /// What each device said when most of it was used.
     pub devices_said: Vec<Said>,
+    /// Each device when most was active.
+    pub devices_at_peak: Vec<AtPeak>,
 }
 
 /// Everything but the verdict, which is made of all answers.
@@ -118,14 +145,33 @@ pub fn of(history: &History) -> Glance {
         waste_bytes: most.saturating_sub(top),
         failed: failed.values().map(|f| f.count).sum(),
         failed_out_of_memory: failed.iter().filter(|((code, _, _), _)| *code == 2).map(|(_, f)| f.count).sum(),
+        failed_calls: failed.values().map(|f| f.tries).sum(),
+        served_later: history.errors.served.values().map(|f| f.count).sum(),
         bad_frees: history.errors.bad,
         lost: history.footer.as_ref().map_or(0, |f| f.lost),
         devices_said: state.samples.iter().map(said).collect(),
+        devices_at_peak: at_peak(history),
     }
 }
 
 fn said((device, s): (&u32, &Sample)) -> Said {
     Said { device: *device, time: s.time, used: s.used, total: s.total, ours: s.ours }
+}
+
+fn at_peak(history: &History) -> Vec<AtPeak> {
+    let ledger = &history.facts.ledger;
+    let totals = &ledger.peak_totals;
+    let at_peak = totals.reserved().saturating_add(totals.rounding);
+    // What of it was on which of several devices is not kept.
+    let one = history.state.devices.len() == 1;
+    let device = |(device, s): (u32, Sample)| {
+        let ours = if one { at_peak } else { s.ours };
+        let rest = s.used.saturating_sub(s.ours).min(s.total.saturating_sub(ours));
+        let less = s.used < s.ours;
+        let used = ours.saturating_add(rest);
+        AtPeak { device, used, total: s.total, ours, rest, said_at: s.time, said_used: s.used, less }
+    };
+    history.facts.said.nearest(ledger.peak.time).map(device).collect()
 }
 
 fn moment(
@@ -215,8 +261,35 @@ pub fn section(page: &mut Page, history: &History, glance: &Glance) {
             0 => "none for want of memory".to_string(),
             n => format!("{} for want of memory", count(n)),
         };
-        page.row("failed", &format!("{}, {of}", plural(glance.failed, "request")));
+        let calls = match glance.failed_calls {
+            n if n > glance.failed => format!(", after {} of the driver", plural(n, "call")),
+            _ => String::new(),
+        };
+        page.row("failed", &format!("{}, {of}{calls}", plural(glance.failed, "request")));
     }
+    if glance.served_later > 0 {
+        let more = plural(glance.served_later, "request");
+        page.row("nearly failed", &format!("{more}, served when PyTorch had given back what it kept, and asked again"));
+    }
+}
+
+/// What a device had at the peak, and when it was asked.
+fn device(d: &AtPeak, peak: u64) -> String {
+    // What has just happened is not a second old.
+    const NOW: u64 = 1_000_000;
+    let age = match d.said_at.abs_diff(peak) {
+        0..NOW => "then".to_string(),
+        age if d.said_at < peak => format!("{} before", time(age)),
+        age => format!("{} later", time(age)),
+    };
+    if d.less {
+        let (said, ours) = (bytes(d.said_used), bytes(d.ours));
+        return format!(
+            "{said:>9} used, it said {age}: less than our {ours}, another process may have freed meanwhile"
+        );
+    }
+    let (used, ours, rest) = (bytes(d.used), bytes(d.ours), bytes(d.rest));
+    format!("{used:>9} used = {ours} ours + {rest} context, modules, driver, other processes (asked {age})")
 }
 
 /// `: PyTorch 1.20 GiB, libnccl.so.2 512 MiB and 3 more`
@@ -245,11 +318,7 @@ pub fn layers(page: &mut Page, history: &History, glance: &Glance) {
         }
         page.row(l.layer, &text);
     }
-    for s in &glance.devices_said {
-        let rest = match s.used.checked_sub(s.ours) {
-            Some(rest) => format!("{} ours + {} context, modules, driver, other processes", bytes(s.ours), bytes(rest)),
-            None => format!("less than our {}: another process may have freed meanwhile", bytes(s.ours)),
-        };
-        page.row(&format!("GPU {} said", s.device), &format!("{:>9} used at {} = {rest}", bytes(s.used), time(s.time)));
+    for d in &glance.devices_at_peak {
+        page.row(&format!("GPU {}", d.device), &device(d, p.time));
     }
 }

@@ -15,6 +15,7 @@ use super::order::Order;
 use super::pool::PoolWork;
 use super::sizes::Sizes;
 use super::state::State;
+use crate::import::lines::IMPORTED;
 use crate::reading::Batches;
 
 /// Notes, and out-of-memories, that are kept: the library writes a few.
@@ -60,6 +61,10 @@ pub struct History {
     pub damage: Option<String>,
     /// Events read.
     pub events: u64,
+    /// What was added to all times.
+    pub shift: u64,
+    /// Time of the first of them.
+    pub start: u64,
     /// Time of the last of them.
     pub end: u64,
     /// Live allocations at the end and at the peak.
@@ -84,15 +89,21 @@ impl History {
 
     /// The same, and keeps what was held at these moments.
     pub fn read_at(path: &Path, wanted: &[Wanted]) -> Result<History> {
+        History::read_later(path, wanted, 0)
+    }
+
+    /// The same, with so many nanoseconds added to all times.
+    pub fn read_later(path: &Path, wanted: &[Wanted], shift: u64) -> Result<History> {
         let mut batches = open(path)?;
         let header = Line::Header(batches.header().clone());
-        let lines = batches.by_ref().flatten().map(|(_, item)| item.line());
+        let lines = batches.by_ref().flatten().map(|(_, item)| later(item.line(), shift));
         let mut history = History::of_lines_at(std::iter::once(header).chain(lines), wanted);
+        history.shift = shift;
         history.path = path.to_path_buf();
         history.damage = batches.damage().map(ToString::to_string);
         let ids = history.errors.freed_twice();
         if !ids.is_empty() {
-            let found = find(path, &ids).with_context(|| format!("{}: reading it again", path.display()))?;
+            let found = find(path, &ids, shift).with_context(|| format!("{}: reading it again", path.display()))?;
             history.errors.first_frees(found);
         }
         Ok(history)
@@ -117,7 +128,10 @@ impl History {
                     h.header = header;
                 }
                 Line::Device(device) => drop(h.devices.insert(device.device, device)),
-                Line::Module(module) => drop(h.modules.insert(module.module, module)),
+                Line::Module(module) => {
+                    h.errors.module(&module);
+                    h.modules.insert(module.module, module);
+                }
                 Line::Python(place) => drop(h.python.insert(place.python, place)),
                 Line::Symbol(s) => drop(h.symbols.insert((s.module, s.offset), s.names)),
                 Line::Stack(stack) => {
@@ -143,17 +157,19 @@ impl History {
             }
         }
         order.finish(&mut |t, e| h.play(t, e));
-        h.facts.finish(h.end, &h.state);
+        h.errors.finish();
+        h.facts.finish(&h.state);
         h
     }
 
     fn play(&mut self, thread: u32, e: &Event) {
         let e = &possible(e);
         self.exited |= e.kind == EventKind::Exit;
+        self.start = if self.events == 0 { e.time } else { self.start };
         self.events += 1;
         self.end = self.end.max(e.time);
         self.facts.reach(e.time, &self.state);
-        self.errors.play(e, &self.state);
+        self.errors.play(thread, e, || self.facts.ledger.usage(&self.state));
         self.state.play(thread, e);
         self.sizes.play(e);
         self.pool.play(e);
@@ -203,10 +219,28 @@ impl History {
         self.footer.as_ref().is_some_and(|f| f.end == "snapshot")
     }
 
+    /// Whether another tool recorded it (`vramscope import`).
+    pub fn is_imported(&self) -> bool {
+        self.header.host == IMPORTED
+    }
+
     /// Whether any GPU memory was asked for.
     pub fn has_events(&self) -> bool {
         self.events > 0 || !self.state.groups().is_empty()
     }
+}
+
+/// A line with all its times so much later.
+pub fn later(mut line: Line, shift: u64) -> Line {
+    let time = match &mut line {
+        Line::Event(_, e) | Line::Live(_, e) => &mut e.time,
+        Line::Oom(oom) => &mut oom.time,
+        Line::Note(note) => &mut note.time,
+        Line::Footer(footer) => &mut footer.time,
+        _ => return line,
+    };
+    *time = time.saturating_add(shift);
+    line
 }
 
 /// More bytes than any device has, and nanoseconds than any call takes: more comes from damage, and would overflow sums.
@@ -233,10 +267,11 @@ fn open(path: &Path) -> Result<Batches> {
     Batches::open(path).map_err(|e| anyhow!("{e}"))
 }
 
-fn find(path: &Path, ids: &HashSet<u64>) -> Result<Lives> {
+fn find(path: &Path, ids: &HashSet<u64>, shift: u64) -> Result<Lives> {
     let mut found = Lives::new();
     for (_, item) in open(path)?.flatten() {
-        let Item::Event(_, e) = item else { continue };
+        let Item::Event(_, mut e) = item else { continue };
+        e.time = e.time.saturating_add(shift);
         if !ids.contains(&e.id) {
             continue;
         }

@@ -53,6 +53,7 @@ pub fn held<'a>(history: &History, facts: &'a Facts, wanted: &Wanted) -> Result<
             ("end".to_string(), history.end, usage, all.map(|h| (h, h.now)).collect())
         }
         Wanted::Time(_) | Wanted::Mark(..) => {
+            outside(history, wanted)?;
             let Some(m) = facts.moments.iter().find(|m| m.wanted == *wanted) else {
                 return Err(missing(facts, wanted));
             };
@@ -65,6 +66,22 @@ pub fn held<'a>(history: &History, facts: &'a Facts, wanted: &Wanted) -> Result<
             (name, m.time, m.usage, held)
         }
     })
+}
+
+/// Refuses a time that the history does not have.
+fn outside(history: &History, wanted: &Wanted) -> Result<(), String> {
+    let Wanted::Time(at) = wanted else { return Ok(()) };
+    if history.is_snapshot() {
+        return Err("--at: a snapshot is of one moment, and has no other".to_string());
+    }
+    if *at > history.end {
+        return Err(format!("--at {}: the history ends at {}", time(*at), time(history.end)));
+    }
+    // A part begins with what was live then, and does not say what was before.
+    if history.is_part() && *at < history.start {
+        return Err(format!("--at {}: what is left of the history begins at {}", time(*at), time(history.start)));
+    }
+    Ok(())
 }
 
 fn missing(facts: &Facts, wanted: &Wanted) -> String {

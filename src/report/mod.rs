@@ -13,7 +13,6 @@ pub mod codes;
 pub mod devices;
 pub mod errors;
 pub mod facts;
-pub mod flame;
 pub mod frames;
 pub mod glance;
 pub mod growth;
@@ -39,6 +38,7 @@ pub mod tally;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod text;
+pub mod tries;
 pub mod verdict;
 
 use answers::Answers;
@@ -146,11 +146,16 @@ pub fn write(page: &mut Page, history: &History, answers: &Answers) {
     if let Some(holes) = &answers.holes {
         pinned::section(page, holes);
     }
-    owners::section(page, history);
+    // What another tool recorded has no pool to be outside of.
+    if !history.is_imported() {
+        owners::section(page, history);
+    }
     named::section(page, &answers.named);
     devices::section(page, &answers.devices);
     churned::section(page, &answers.churn);
-    pool::section(page, history);
+    if !history.is_imported() {
+        pool::section(page, history);
+    }
     sizes::section(page, history);
     errors::section(page, history);
     symbols(page);
@@ -161,11 +166,16 @@ fn head(page: &mut Page, history: &History) {
     let command = if h.arguments.is_empty() { h.program.clone() } else { h.arguments.join(" ") };
     let command = clip(&clean(&command), WIDTH - 8);
     page.line(&format!("{}  {}", page.paint.bold("PROGRAM"), command));
-    let rank = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"].iter().find_map(|r| h.rank.get(*r));
-    let rank = rank.map_or(String::new(), |r| format!(", rank {r}"));
+    let rank = h.rank().map_or(String::new(), |r| format!(", rank {}", clean(r)));
     let (host, end) = (clean(&h.host), time(history.end));
-    page.row("process", &format!("{} on {host}{rank}, last event {end} after recording began", h.pid));
-    for d in history.devices.values() {
+    if history.is_imported() {
+        let process = if h.pid > 0 { format!("process {}, ", h.pid) } else { String::new() };
+        page.row("imported", &format!("{process}as another tool recorded it; last event {end} after the first"));
+    } else {
+        page.row("process", &format!("{} on {host}{rank}, last event {end} after recording began", h.pid));
+    }
+    // An imported history has a device and says nothing of it.
+    for d in history.devices.values().filter(|d| d.bytes > 0 || !history.is_imported()) {
         page.row(&format!("GPU {}", d.device), &format!("{}, {} {}", clean(&d.name), bytes(d.bytes), d.uuid));
     }
     let settings: Vec<String> = ["POOL", "SYNC", "STACKS"]
@@ -200,6 +210,7 @@ fn ended(history: &History) -> String {
                 "exit" => "the program ended in good order",
                 "killed" if f.status.is_some() => "the program ended without its exit handlers",
                 "killed" => "the program was killed",
+                "stopped" if history.is_imported() => "all that its file held",
                 "stopped" => "recording ended early",
                 "snapshot" => "a snapshot of a running program",
                 other => other,

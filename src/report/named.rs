@@ -18,8 +18,10 @@ pub struct Region {
     pub depth: usize,
     /// How often.
     pub count: u64,
-    /// Nanoseconds in all.
+    /// Nanoseconds in all, of those that ended.
     pub time: u64,
+    /// How often it had not ended when the history did.
+    pub open: u64,
     /// Allocations in it, not in regions inside of it.
     pub allocations: u64,
     /// Their bytes.
@@ -56,12 +58,13 @@ pub fn of(history: &History) -> Named {
         depth: p.depth,
         count: p.count,
         time: p.took,
+        open: p.open,
         allocations: p.allocations,
         allocated: p.bytes,
         peak: p.peak,
     };
     let mut regions: Vec<Region> = facts.regions.paths().iter().map(region).collect();
-    regions.sort_by_key(|r| std::cmp::Reverse(r.time));
+    regions.sort_by_key(|r| std::cmp::Reverse((r.time, r.open)));
     let mark = |m: &super::facts::regions::Mark| Mark { name: clean(&m.name), time: m.time, active: m.in_use };
     Named { regions, marks: facts.regions.marks.iter().take(MARKS).map(mark).collect() }
 }
@@ -80,7 +83,7 @@ pub fn section(page: &mut Page, named: &Named) {
                 "  {:<40} {:>8} {:>9} {:>12} {:>10} {:>10}",
                 clip_start(&r.name, 40),
                 count(r.count),
-                time(r.time),
+                if r.open == r.count { "open".to_string() } else { time(r.time) },
                 count(r.allocations),
                 bytes(r.allocated),
                 if r.peak == 0 { "-".to_string() } else { bytes(r.peak) }
@@ -88,6 +91,13 @@ pub fn section(page: &mut Page, named: &Named) {
         }
         if named.regions.len() > page.top {
             page.line(&format!("  and {} more", named.regions.len() - page.top));
+        }
+        let open: u64 = named.regions.iter().map(|r| r.open).sum();
+        if open > 0 {
+            let mut names: Vec<&str> = named.regions.iter().filter(|r| r.open > 0).map(|r| r.name.as_str()).collect();
+            let more = if names.len() > 3 { format!(" and {} more", names.len() - 3) } else { String::new() };
+            names.truncate(3);
+            page.fold("  ", &format!("open at the end, and in no time above: {}{more}", names.join(", ")));
         }
     }
     if !named.marks.is_empty() {

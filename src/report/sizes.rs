@@ -139,24 +139,34 @@ pub fn section(page: &mut Page, history: &History) {
         return;
     }
     page.heading("SIZES of device allocations");
+    // A column of nothing but dashes says nothing.
+    let (hits, timed) = (buckets.iter().any(|b| b.hits > 0), buckets.iter().any(|b| b.timed > 0));
+    let column = |there: bool, text: &str, width: usize| match there {
+        true => format!("  {text:>width$}"),
+        false => String::new(),
+    };
     page.line(&page.paint.dim(&format!(
-        "  {:>10}  {:>11}  {:>9}  {:>9}  {:>10}",
-        "up to", "allocations", "bytes", "from pool", "driver"
+        "  {:>10}  {:>11}  {:>9}{}{}",
+        "up to",
+        "allocations",
+        "bytes",
+        column(hits, "from pool", 9),
+        column(timed, "driver", 10)
     )));
     for (i, b) in buckets.iter().enumerate().filter(|(_, b)| b.count > 0) {
-        let hits = if b.hits == 0 { "-".to_string() } else { percent(b.hits, b.count) };
+        let from_pool = if b.hits == 0 { "-".to_string() } else { percent(b.hits, b.count) };
         let driver = b.took.checked_div(b.timed).map_or("-".to_string(), time);
         let bar = "#".repeat((b.count * 36).div_ceil(most) as usize);
         page.line(&format!(
-            "  {:>10}  {:>11}  {:>9}  {:>9}  {:>10}  {bar}",
+            "  {:>10}  {:>11}  {:>9}{}{}  {bar}",
             bytes(1u64.checked_shl(i as u32).unwrap_or(u64::MAX)),
             count(b.count),
             bytes(b.bytes),
-            hits,
-            driver
+            column(hits, &from_pool, 9),
+            column(timed, &driver, 10)
         ));
     }
-    if buckets.iter().any(|b| b.timed > 0) {
+    if timed {
         page.line(&page.paint.dim("  driver: mean time of the driver calls for one allocation of that size"));
     }
 }

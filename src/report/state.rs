@@ -317,15 +317,16 @@ impl State {
         self.enter(id, live);
     }
 
+    /// What a device says, of which `free` of `total` bytes are free, and what we know now.
+    pub fn sampled(&self, device: u32, time: u64, free: u64, total: u64) -> Sample {
+        let totals = self.devices.get(&device).copied().unwrap_or_default();
+        let ours = totals.reserved().saturating_add(totals.rounding);
+        Sample { time, used: total.saturating_sub(free), total, ours }
+    }
+
     fn sample(&mut self, e: &Event) {
         let device = self.device(e.context);
-        let totals = self.devices.get(&device).copied().unwrap_or_default();
-        let sample = Sample {
-            time: e.time,
-            used: e.block.saturating_sub(e.bytes),
-            total: e.block,
-            ours: totals.reserved().saturating_add(totals.rounding),
-        };
+        let sample = self.sampled(device, e.time, e.bytes, e.block);
         let most = self.samples.entry(device).or_insert(sample);
         if sample.used > most.used {
             *most = sample;

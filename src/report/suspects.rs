@@ -43,10 +43,12 @@ pub struct Suspect {
     pub bytes_per_step: u64,
     /// Allocations more a step.
     pub count_per_step: f64,
-    /// Bytes that it had at most,
+    /// Bytes that it grew by in all; if not `exact`, the most that it had at once,
     pub bytes: u64,
     /// in so many allocations.
     pub count: u64,
+    /// Whether they are what it grew by.
+    pub exact: bool,
     /// When the first of it was allocated,
     pub since: u64,
     /// and how long that was before the end: nanoseconds.
@@ -64,6 +66,11 @@ pub struct Suspect {
 }
 
 impl Suspect {
+    /// `80.0 MiB`, and whether it is at most that.
+    pub fn size(&self) -> String {
+        format!("{}{}", if self.exact { "" } else { "at most " }, bytes(self.bytes))
+    }
+
     /// `2.00 MiB a step`, or what it is.
     pub fn rate(&self) -> String {
         match self.shape {
@@ -83,10 +90,12 @@ pub struct SuspectPart {
     pub bytes_per_step: u64,
     /// Allocations more a step.
     pub count_per_step: f64,
-    /// Bytes at most,
+    /// Bytes that it grew by in all; if not `exact`, the most that it had at once,
     pub bytes: u64,
     /// in so many allocations.
     pub count: u64,
+    /// Whether they are what it grew by.
+    pub exact: bool,
     /// It was allocated in the backward pass.
     pub backward: bool,
     /// Its call stack, innermost first.
@@ -116,6 +125,7 @@ fn same(all: Vec<Suspect>) -> Vec<Suspect> {
                 k.count_per_step += s.count_per_step;
                 k.bytes += s.bytes;
                 k.count += s.count;
+                k.exact &= s.exact;
                 k.since = k.since.min(s.since);
                 k.age = k.age.max(s.age);
             }
@@ -141,6 +151,7 @@ fn one(page: &Page, history: &History, s: &growth::Suspect, steps: Option<&Steps
             count_per_step: (p.count * 100.0).round() / 100.0,
             bytes: p.live.1,
             count: p.live.0,
+            exact: p.exact,
             backward: site.backward * 2 > site.count,
             stack: shown,
         }
@@ -162,6 +173,7 @@ fn one(page: &Page, history: &History, s: &growth::Suspect, steps: Option<&Steps
         count_per_step: (s.parts.iter().map(|p| p.count).sum::<f64>() * 100.0).round() / 100.0,
         bytes: size,
         count: live,
+        exact: s.exact(),
         since,
         age: history.end.saturating_sub(since),
         evidence,
@@ -185,6 +197,7 @@ fn merged(all: impl Iterator<Item = SuspectPart>) -> Vec<SuspectPart> {
                 k.count_per_step += p.count_per_step;
                 k.bytes += p.bytes;
                 k.count += p.count;
+                k.exact &= p.exact;
             }
             None => parts.push(p),
         }
@@ -287,7 +300,7 @@ pub fn section(page: &mut Page, history: &History, leaks: &Leaks) {
 
 fn suspect(page: &mut Page, i: usize, s: &Suspect) {
     let head = format!("{:>3}. {}  {}", i + 1, s.kind.name(), s.rate());
-    let held = format!("   {} in {}, the oldest {}", bytes(s.bytes), plural(s.count, "allocation"), time(s.age));
+    let held = format!("   {} in {}, the oldest {}", s.size(), plural(s.count, "allocation"), time(s.age));
     page.line(&format!("{}{held}", page.paint.red(&head)));
     page.fold("      why: ", &s.evidence);
     page.fold("      try: ", &s.advice);

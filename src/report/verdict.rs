@@ -79,7 +79,7 @@ fn out_of_memory(a: &Answers) -> Said {
             bytes(oom.pytorch_largest)
         )
     } else if let Some(s) = growing {
-        format!("after {} had grown to {} ({}, {})", s.place, bytes(s.bytes), s.kind.name(), s.rate())
+        format!("after {} had grown to {} ({}, {})", s.place, s.size(), s.kind.name(), s.rate())
     } else if in_pieces {
         format!(
             "while {} lay unused in PyTorch in pieces of at most {}",
@@ -107,12 +107,9 @@ fn leak(a: &Answers) -> Said {
     let more = a.leaks.suspects.iter().filter(|s| s.kind != Kind::NeverFreed).count() - 1;
     let more = if more > 0 { format!("; and {}", plural(more as u64, "more suspect")) } else { String::new() };
     let text = match s.shape {
-        Shape::Bursts => format!(
-            "{} climbs to {} and goes at once: {} (no_grad missing?){more}",
-            s.place,
-            bytes(s.bytes),
-            s.kind.name()
-        ),
+        Shape::Bursts => {
+            format!("{} climbs to {} and goes at once: {} (no_grad missing?){more}", s.place, s.size(), s.kind.name())
+        }
         _ => format!("memory leaks: {} from {}: {}{more}", s.rate(), s.place, s.kind.name()),
     };
     Some((About::Leak, text))

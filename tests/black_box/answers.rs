@@ -121,6 +121,107 @@ fn holders_at_any_moment_in_any_grouping() {
 }
 
 #[test]
+fn a_request_that_failed_is_one_failure_however_often_it_was_tried() {
+    // PyTorch asks the driver, gives back what it keeps, asks again, and then says that it is out of memory.
+    for (name, failed, calls, served) in [("oom_limit", 1, 2, 0), ("torch_oom", 1, 2, 1), ("healthy", 0, 0, 0)] {
+        let glance = &json(name)["glance"];
+        let number = |field: &str| glance[field].as_u64().unwrap();
+        assert_eq!((number("failed"), number("failed_out_of_memory")), (failed, failed), "{name}");
+        assert_eq!((number("failed_calls"), number("served_later")), (calls, served), "{name}");
+        let out = vramscope(&["check", "--no-failures"], name);
+        let said = if failed > 0 { "1 failed request," } else { "" };
+        assert!(text(&out).contains(said), "{name}: {}", text(&out));
+        let report = text(&vramscope(&["report"], name));
+        assert_eq!(report.matches("failed allocation").count() as u64, failed, "{report}");
+        if failed > 0 {
+            assert!(report.contains("1 failed allocation after 2 calls: PyTorch CUDA_ERROR_OUT_OF_MEMORY"), "{report}");
+            assert!(report.contains("1 request, for want of memory, after 2 calls of the driver"), "{report}");
+        }
+        assert_eq!(report.matches("1 request served only when PyTorch asked again").count() as u64, served, "{report}");
+    }
+}
+
+#[test]
+fn a_line_is_one_row() {
+    for (name, ..) in SUSPECTS {
+        for by in ["line", "function", "library"] {
+            let out = vramscope(&["report", "--by", by, "--json"], name);
+            let json: Value = serde_json::from_slice(&out.stdout).unwrap();
+            let entries = json["holders"][0]["entries"].as_array().unwrap();
+            let names: std::collections::BTreeSet<&str> = entries.iter().map(|e| e["name"].as_str().unwrap()).collect();
+            assert_eq!(names.len(), entries.len(), "{name} by {by}: {entries:#?}");
+        }
+    }
+}
+
+#[test]
+fn what_grew_is_exact_or_said_to_be_at_most() {
+    // (What the script itself kept: 40 times 2 MiB.)
+    let json = json("kept_in_list");
+    let s = &json["leaks"]["suspects"][0];
+    assert_eq!(
+        (s["exact"].as_bool(), s["count"].as_u64(), s["bytes"].as_u64()),
+        (Some(true), Some(40), Some(80 << 20))
+    );
+    for (name, ..) in SUSPECTS {
+        let json = self::json(name);
+        let s = &json["leaks"]["suspects"][0];
+        let report = text(&vramscope(&["report"], name));
+        let head = report.lines().find(|l| l.starts_with("  1. ")).unwrap();
+        assert_eq!(head.contains("at most"), s["exact"] == false, "{name}: {head}");
+        // Nobody leaks more than there is.
+        assert!(s["bytes"].as_u64() <= json["glance"]["peak"]["active"].as_u64(), "{name}: {s}");
+        // (Its sizes grow, too.)
+        if s["exact"] == true && name != "cache_growing" {
+            let grown = s["bytes_per_step"].as_f64().unwrap() * 40.0;
+            assert!((s["bytes"].as_f64().unwrap() / grown - 1.0).abs() < 0.12, "{name}: {} of {grown}", s["bytes"]);
+        }
+    }
+}
+
+#[test]
+fn a_device_at_the_peak_is_what_the_layers_say_and_the_rest() {
+    for entry in std::fs::read_dir(history("x").parent().unwrap()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let name = name.strip_suffix(".jsonl.zst").unwrap();
+        let glance = &json(name)["glance"];
+        let d = &glance["devices_at_peak"][0];
+        let number = |field: &str| d[field].as_u64().unwrap();
+        let reserved = glance["peak"]["reserved"].as_u64().unwrap();
+        // The driver's rounding comes on top.
+        assert!((reserved..reserved + (16 << 20)).contains(&number("ours")), "{name}: {reserved} {d}");
+        assert_eq!(number("used"), number("ours") + number("rest"), "{name}");
+        assert!(number("used") <= number("total"), "{name}");
+        let report = text(&vramscope(&["report"], name));
+        assert!(report.contains(" ours + ") && report.contains("asked"), "{report}");
+    }
+    // 71 GiB were another process's when it began, and gone when it mattered.
+    let glance = &json("oom_limit")["glance"];
+    let d = &glance["devices_at_peak"][0];
+    assert!(d["used"].as_u64().unwrap() < 4 << 30, "{d}");
+    assert!(d["said_at"].as_u64().unwrap().abs_diff(glance["peak"]["time"].as_u64().unwrap()) < 10_000_000, "{d}");
+}
+
+#[test]
+fn a_moment_that_is_not_there_is_one_line() {
+    let file = history("kept_in_list");
+    let file = file.to_str().unwrap();
+    for arguments in [
+        &["report", "--at", "9s"][..],
+        &["report", "--at", "1h", "--json"],
+        &["report", "--at", "9s", "--flamegraph", "/none/x.svg"],
+        &["export", "-f", "rmm", "--at", "9s"],
+        &["diff", file, "--at", "9s"],
+    ] {
+        let out = vramscope(arguments, "kept_in_list");
+        let error = String::from_utf8(out.stderr.clone()).unwrap();
+        assert_eq!((out.status.code(), text(&out).as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(error.contains("the history ends at 5.60 s"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
 fn a_flame_graph_is_an_svg() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("peak.svg");
@@ -153,5 +254,50 @@ fn every_report_fits_the_screen() {
         for line in text(&out).lines() {
             assert!(line.chars().count() <= 100 && line.trim_end() == line, "{name}: {line:?}");
         }
+    }
+}
+
+#[test]
+fn what_another_tool_recorded_has_no_empty_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshot = folder.path().join("snapshot.pickle");
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/torch_snapshot.pickle.zst");
+    let pickle = zstd::decode_all(std::fs::File::open(packed).unwrap()).unwrap();
+    std::fs::write(&snapshot, pickle).unwrap();
+    let log = folder.path().join("log.csv");
+    let head = "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:01.000000,allocate,0x1000,1048576,0\n";
+    std::fs::write(&log, head.to_string() + "1,00:00:02.000000,free,0x1000,1048576,0\n").unwrap();
+    for file in [snapshot, log] {
+        let run = |arguments: &[&str], file: &Path| {
+            Command::new(env!("CARGO_BIN_EXE_vramscope"))
+                .args(arguments)
+                .arg(file)
+                .env("NO_COLOR", "1")
+                .output()
+                .unwrap()
+        };
+        assert!(run(&["import"], &file).status.success());
+        let report = text(&run(&["report"], &file.with_extension("jsonl.zst")));
+        for odd in ["0 B GPU", "(imported), 0 B", "process 0", "POOL", "recording began", "ended early", "from pool"] {
+            assert!(!report.contains(odd), "{odd:?} in {report}");
+        }
+        assert!(report.contains("imported ") && report.contains("all that its file held"), "{report}");
+        // No section is a heading alone.
+        let lines: Vec<&str> = report.lines().collect();
+        let heading = |l: &&str| !l.is_empty() && !l.starts_with(' ');
+        assert!(lines.windows(2).all(|w| !(heading(&w[0]) && w[1].is_empty())), "{report}");
+    }
+}
+
+#[test]
+fn the_readmes_sample_is_what_is_printed() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let sample = readme.split("```").find(|part| part.trim_start().starts_with("AT A GLANCE")).expect("a sample");
+    let report = text(&vramscope(&["report"], "kept_in_list"));
+    // What stands between two cuts stands there in the report.
+    let mut rest = report.as_str();
+    for part in sample.split("[...]").map(|p| p.trim_matches('\n')).filter(|p| !p.is_empty()) {
+        let at = rest.find(part).unwrap_or_else(|| panic!("not printed, or not there:\n{part}\nin\n{report}"));
+        rest = &rest[at + part.len()..];
     }
 }

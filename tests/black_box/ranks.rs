@@ -68,7 +68,7 @@ fn names_without_a_rank() {
 #[test]
 fn the_default_name_of_a_rank() {
     // A launcher that starts `vramscope run` itself: srun, mpirun.
-    for variable in ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"] {
+    for variable in ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"] {
         let program = Program::new("basics_rt", Link::Runtime13).arg("plain").env(variable, "7");
         let run = program.launched(&[]).run(Mode::Bare);
         run.assert_success();
@@ -114,4 +114,32 @@ fn ranks_of_python() {
         let all = by_rank(&run, 2);
         assert_eq!(names(&run), all.iter().zip(0..).map(|(h, i)| format!("{i}-{}.jsonl", h.header().pid)).collect());
     }
+}
+
+/// What launchers say of a job is in the header, and the innermost of them names the rank.
+#[test]
+fn the_header_has_what_launchers_say() {
+    let mut program = Program::new("basics_rt", Link::Runtime13).arg("plain");
+    let said = [
+        ("OMPI_COMM_WORLD_RANK", "1"),
+        ("OMPI_COMM_WORLD_SIZE", "4"),
+        ("PMIX_RANK", "1"),
+        ("SLURM_PROCID", "0"),
+        ("SLURM_NTASKS", "2"),
+        ("SLURM_JOB_ID", "7701"),
+        ("TORCHELASTIC_RUN_ID", "none"),
+    ];
+    for (name, value) in said {
+        program = program.env(name, value);
+    }
+    let run = program.launched(&["--trace", "%r.jsonl"]).run(Mode::Bare);
+    run.assert_success();
+    assert_eq!(names(&run), BTreeSet::from(["1.jsonl".to_string()]), "{run}");
+    let histories = run.histories();
+    let header = histories[0].header();
+    for (name, value) in said {
+        assert_eq!(header.rank.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    let known = (header.rank(), header.world(), header.job());
+    assert_eq!(known, (Some("1"), Some(("OMPI_COMM_WORLD_SIZE", "4")), Some("7701")), "{run}");
 }

@@ -97,7 +97,7 @@ pub struct Header {
     pub start_nanoseconds: u32,
     /// `tsc` or `monotonic`: what the times were read from.
     pub clock: String,
-    /// RANK, LOCAL_RANK, WORLD_SIZE, … as the environment had them.
+    /// RANK, LOCAL_RANK, WORLD_SIZE, … ([`crate::rank::VARIABLES`]) as the environment had them.
     pub rank: BTreeMap<String, String>,
     /// The settings in force, by variable.
     pub settings: BTreeMap<String, String>,
@@ -107,6 +107,23 @@ pub struct Header {
     pub granularity: u64,
     /// CUDA driver version, as 13000; 0: unknown.
     pub driver: u32,
+}
+
+impl Header {
+    /// The rank of a process of a distributed job.
+    pub fn rank(&self) -> Option<&str> {
+        crate::rank::rank(|name| self.rank.get(name)).map(String::as_str)
+    }
+
+    /// How many ranks the job has, and which variable said so.
+    pub fn world(&self) -> Option<(&'static str, &str)> {
+        crate::rank::world(|name| self.rank.get(name)).map(|(name, size)| (name, size.as_str()))
+    }
+
+    /// The job's id.
+    pub fn job(&self) -> Option<&str> {
+        crate::rank::job(|name| self.rank.get(name)).map(String::as_str)
+    }
 }
 
 impl Header {

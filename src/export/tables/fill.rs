@@ -1,7 +1,7 @@
 //! The rows of the tables, from a history.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
@@ -57,15 +57,24 @@ pub(super) struct Filler<'s> {
     paths: HashMap<u32, Rc<str>>,
 }
 
+/// The tables of a history, and the file of each.
+pub fn paths<'a>(
+    source: &'a Source,
+    file: File,
+    folder: &'a Path,
+    run: &'a str,
+) -> impl Iterator<Item = (&'static str, PathBuf)> + 'a {
+    TABLES.iter().map(move |t| (t.name, partition::path(folder, t.name, run, source, file)))
+}
+
 impl<'s> Filler<'s> {
     fn new(source: &'s Source, file: File, folder: &Path, run: &str) -> Result<Filler<'s>> {
         let mut sheets = BTreeMap::new();
-        for t in TABLES {
-            let path = partition::path(folder, t.name, run, source, file);
+        for (name, path) in paths(source, file, folder, run) {
             if let Some(folder) = path.parent() {
                 std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
             }
-            sheets.insert(t.name, file.sheet(table(t.name), &Target::Path(path))?);
+            sheets.insert(name, file.sheet(table(name), &Target::Path(path))?);
         }
         let process = partition::process(&source.history.header);
         let pytorch = PyTorch::of(source);

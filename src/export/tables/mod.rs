@@ -111,6 +111,10 @@ impl Format for Tables {
     fn write_all(&self, sources: &mut [Source], target: &Target) -> Result<Vec<String>> {
         let Some(folder) = target.path() else { bail!("tables are a folder of files: give it with -o") };
         let run = partition::run(sources);
+        // Before the first row: of several files all are written, or none.
+        for source in &*sources {
+            fill::paths(source, self.0, folder, &run).try_for_each(|(_, path)| source.options.force.check(&path))?;
+        }
         let mut rows = 0;
         for source in &mut *sources {
             rows += fill::write(source, self.0, folder, &run)?;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use vramscope_core::trace::Header;
 
 use super::File;
-use crate::export::timeline::story::rank;
 use crate::export::{Source, labels};
 
 /// Name of the run that histories are of: as asked for, else the job's id, else the first one's program and start.
@@ -13,11 +12,8 @@ pub fn run(sources: &[Source]) -> String {
     if let Some(run) = sources.iter().find_map(|s| s.options.run.clone()) {
         return run;
     }
-    let job = ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"];
-    let job = sources.iter().find_map(|s| job.iter().find_map(|name| s.history.header.rank.get(*name)));
-    // torchrun's own word for no id.
-    if let Some(job) = job.filter(|j| *j != "none") {
-        return job.clone();
+    if let Some(job) = sources.iter().find_map(|s| s.history.header.job()) {
+        return job.to_string();
     }
     let first = sources.iter().min_by_key(|s| s.wall(0));
     first.map_or(String::new(), |s| {
@@ -35,7 +31,7 @@ pub fn process(header: &Header) -> String {
 /// The file of a table.
 pub fn path(folder: &Path, table: &str, run: &str, source: &Source, file: File) -> PathBuf {
     let h = &source.history.header;
-    let rank = rank(h).unwrap_or("0");
+    let rank = h.rank().unwrap_or("0");
     folder
         .join(table)
         .join(format!("run={}", safe(run)))

@@ -138,13 +138,23 @@ fn the_peak_by_sums() {
 }
 
 #[test]
-fn a_second_export_takes_the_place_of_the_first() {
+fn a_second_export_takes_the_place_of_the_first_if_it_may() {
     let (_folder, mut source) = opened(&training());
     let out = tempfile::tempdir().unwrap();
     source.options.run = Some("night/7".into());
-    for _ in 0..2 {
-        Tables(File::Parquet).write(&mut source, &Target::Path(out.path().into())).unwrap();
-    }
+    let target = Target::Path(out.path().into());
+    Tables(File::Parquet).write(&mut source, &target).unwrap();
+    let e = Tables(File::Parquet).write(&mut source, &target).unwrap_err();
+    assert!(e.to_string().ends_with("gpu07-4242-0.parquet: is there already; --force replaces it"), "{e}");
+    source.options.force.force = true;
+    Tables(File::Parquet).write(&mut source, &target).unwrap();
+    source.options.force.force = false;
+    // Of another run everything is new.
+    source.options.run = Some("night/8".into());
+    Tables(File::Parquet).write(&mut source, &target).unwrap();
+    std::fs::remove_dir_all(out.path()).unwrap();
+    source.options.run = Some("night/7".into());
+    Tables(File::Parquet).write(&mut source, &target).unwrap();
     let mut found = Vec::new();
     files(out.path(), &mut found);
     assert_eq!(found.len(), TABLES.len());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::Result;
-use vramscope_core::event::{Event, EventKind};
+use vramscope_core::event::{Event, EventKind, Memory};
 
 use super::counters::{self, Counters};
 use super::lanes::Lanes;
@@ -191,6 +191,13 @@ impl Teller {
     /// A region begins or ends.
     fn turn(&mut self, source: &Source, turn: Turn, line: &mut dyn Timeline) -> Result<()> {
         let (Turn::Begin(region) | Turn::End(region, _)) = turn;
+        // One that never ended is a moment: as a stretch it would hold all that its thread did ever after.
+        if source.never_ended.contains(&region.id) {
+            let Turn::Begin(r) = turn else { return Ok(()) };
+            let track = self.thread(source, region.thread, line)?;
+            let name = format!("{} (open at the end)", source.texts.get(&r.text).map_or("?", String::as_str));
+            return line.moment(track, self.at(r.begin), &name, &[("id", Value::Number(r.id))]);
+        }
         let track = if region.process {
             self.process_lane(&region, turn, line)?
         } else {
@@ -246,7 +253,9 @@ impl Teller {
         for e in std::mem::take(&mut self.failures) {
             let stack = labels::lines(source, e.stack, args::FRAMES);
             let what = if e.kind == EventKind::AllocFailed {
-                format!("{} failed: {}", e.api.name(), bytes(e.bytes))
+                // PyTorch reports what it could not give out; no function of CUDA's failed then.
+                let who = if e.memory == Memory::Tensor { "PyTorch" } else { e.api.name() };
+                format!("{who} failed: {}", bytes(e.bytes))
             } else {
                 format!("{}: {}", e.api.name(), e.kind.name())
             };
@@ -360,14 +369,6 @@ fn group_name(layer: Layer, segment: bool) -> String {
 /// `rank 3: train.py (gpu7)`
 fn process_name(source: &Source) -> String {
     let h = &source.history.header;
-    let rank = rank(h).map_or(String::new(), |r| format!("rank {r}: "));
+    let rank = h.rank().map_or(String::new(), |r| format!("rank {}: ", clean(r)));
     format!("{rank}{} ({})", labels::program(source), clean(&h.host))
-}
-
-/// The rank of a process of a distributed job.
-pub fn rank(header: &vramscope_core::trace::Header) -> Option<&str> {
-    ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"]
-        .iter()
-        .find_map(|r| header.rank.get(*r))
-        .map(String::as_str)
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use prost::Message;
 use serde_json::Value as Json;
+use vramscope_core::event::{Event, EventKind, Memory};
 
 use super::perfetto_proto as proto;
 use super::*;
@@ -103,6 +104,40 @@ fn slices_regions_and_failures() {
     assert!(moments.contains(&"step 1") && moments.contains(&"step 2"), "{moments:?}");
     assert_eq!(moments.iter().filter(|m| m.contains("failed: 200 GiB")).count(), 1);
     assert_eq!(moments.iter().filter(|m| m.contains("bad_free")).count(), 1);
+}
+
+#[test]
+fn what_never_ends_is_a_moment_and_pytorchs_failure_has_its_name() {
+    let mut script = training();
+    let begin =
+        |id, text, process| Event { kind: EventKind::RegionBegin, id, extra: [text, 0, process], ..Event::default() };
+    // One of the process, and one of a thread.
+    script.event(begin(901, 1, 1));
+    script.event(begin(902, 2, 0));
+    script.event(Event {
+        kind: EventKind::AllocFailed,
+        memory: Memory::Tensor,
+        code: 2,
+        bytes: 7 << 30,
+        ..Event::default()
+    });
+    for format in [&Perfetto as &dyn Format, &Chrome] {
+        let (folder, mut source) = opened(&script);
+        let path = folder.path().join("out");
+        format.write(&mut source, &Target::Path(path.clone())).unwrap();
+        let bytes = std::fs::read(path).unwrap();
+        if let Ok(json) = serde_json::from_slice::<Json>(&bytes) {
+            let text = json.to_string();
+            assert_eq!(text.matches("(open at the end)").count(), 2, "{text}");
+            continue;
+        }
+        let read = Read::of(&bytes);
+        let begun = read.named(proto::BEGIN);
+        assert_eq!((begun.len(), read.named(proto::END).len()), (10 + 4, 10 + 4), "{begun:?}");
+        let moments: Vec<&str> = read.named(proto::INSTANT).into_iter().map(|(_, n)| n).collect();
+        assert_eq!(moments.iter().filter(|m| m.ends_with("(open at the end)")).count(), 2, "{moments:?}");
+        assert!(moments.contains(&"PyTorch failed: 7.00 GiB"), "{moments:?}");
+    }
 }
 
 #[test]

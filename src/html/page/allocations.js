@@ -106,7 +106,7 @@ class Allocations {
       }
       sum -= size[k];
     }
-    const end = pane.x(to);
+    const end = pane.x(Math.min(to, run.end));
     for (const k of stack) put(k, end);
     // Where everything moves all the time, steps as wide as a few pixels do.
     if (runs.length > RUNS && fine < 12) return this.layout(run, list, from, to, fine * 4);

@@ -119,7 +119,7 @@ function leaks(app, given) {
   const steps = given.steps ? el("p.dim", {}, `Measured by ${plural(given.steps.count, "step")} of ${time(given.steps.time)} each (told by ${stepsBy(given.steps)}).`) : null;
   if (!given.suspects.length) return [el("p.good", {}, "Nothing grows."), steps].filter(Boolean);
   const card = (s) => {
-    const much = s.shape === "constant" ? `${bytes(s.bytes)} in ${plural(s.count, "allocation")}` : `${bytes(s.bytes_per_step)} a ${s.shape === "bursts" ? "round" : "step"}, ${bytes(s.bytes)} at most`;
+    const much = s.shape === "constant" ? `${bytes(s.bytes)} in ${plural(s.count, "allocation")}` : `${bytes(s.bytes_per_step)} a ${s.shape === "bursts" ? "round" : "step"}, ${s.exact ? "" : "at most "}${bytes(s.bytes)} in all`;
     const bits = s.parts.slice(0, 8).map((p) => el("li", {}, s.shape === "constant" ? bytes(p.bytes) : `${bytes(p.bytes_per_step)} a step`, `, ${plural(p.count, "allocation")}: `, el("code", {}, p.place), p.backward ? " (in the backward pass)" : ""));
     return el("div.card", {}, el("h3", { style: "margin-top:0" }, el("span.bad", {}, KIND_WORDS[s.kind] || s.kind.replaceAll("_", " ")), `: ${much}, at `, el("code", {}, s.place)), el("p", {}, s.evidence), el("p", {}, el("strong", {}, s.advice)), el("p.dim", {}, "since ", moment(app, s.since), `, ${time(s.age)} before the end`), folded("stack", frames(s.stack)), bits.length > 1 ? folded(`${plural(s.parts.length + s.more_parts, "part")}`, el("ul.plain", {}, bits)) : null);
   };
@@ -146,9 +146,10 @@ function churn(given) {
 
 function about(app, given) {
   const { run, meta } = app;
-  const rows = [["Program", el("code", {}, run.command)], ["Process", `${run.pid} on ${run.host}${run.rank !== null ? `, rank ${run.rank}` : ""}`], ["History", `${run.file}: ${plural(run.events, "event")} over ${time(run.end - run.start)}; ${run.ended}`]];
+  const rows = [["Program", el("code", {}, run.command)], ["Process", `${run.pid ? `${run.pid} on ` : ""}${run.host}${run.rank !== null ? `, rank ${run.rank}` : ""}`], ["History", `${run.file}: ${plural(run.events, "event")} over ${time(run.end - run.start)}; ${run.ended}`]];
+  if (app.meta.together) rows.push(["Times", `count from the beginning of the first rank${run.shift ? `; this one began ${time(run.shift)} later` : ", which is this one"}`]);
   if (run.wall) rows.push(["Began", new Date(run.wall * 1000).toLocaleString()]);
-  for (const d of run.devices) if (!d.host) rows.push([`GPU ${d.device}`, `${d.name}, ${bytes(d.bytes)}, ${d.uuid}`]);
+  for (const d of run.devices) if (!d.host) rows.push([`GPU ${d.device}`, [d.name, d.bytes ? bytes(d.bytes) : "", d.uuid].filter(Boolean).join(", ")]);
   for (const o of (given.outside_pool || []).slice(0, 8)) rows.push(["Outside the pool", `${o.library}: ${o.kind}, ${bytes(o.at_peak)} at the peak, ${bytes(o.at_end)} at the end, ${plural(o.allocations, "allocation")}`]);
   const leaf = run.devices.reduce((most, d) => Math.max(most, d.leaf), 1);
   const curves = `curves of ${leaf > 1 ? `${leaf} changes a point` : "every change"}`;

@@ -17,7 +17,7 @@ class App {
   }
   controls() {
     const runs = this.all.runs;
-    const name = (r) => `${r.rank !== null ? `rank ${r.rank}: ` : ""}${r.name}, ${r.pid} on ${r.host}`;
+    const name = (r) => `${r.rank !== null ? `rank ${r.rank}: ` : ""}${r.name}${r.pid ? `, ${r.pid} on ${r.host}` : ""}`;
     $("run").replaceChildren(...runs.map((r, i) => el("option", { value: i }, name(r))));
     $("run-label").hidden = runs.length < 2;
     $("run").addEventListener("change", () => this.showRun(Number($("run").value)));
@@ -45,7 +45,12 @@ class App {
     $("what").title = run.command;
     $("device").replaceChildren(...run.devices.map((d, k) => el("option", { value: k }, d.host ? "Host memory (pinned)" : `GPU ${d.device}${d.name ? `: ${d.name}` : ""}`)));
     $("device-label").hidden = run.devices.length < 2;
-    this.view.full(run.start, run.end);
+    // Ranks of a job have one zero of time: what is in sight stays in sight in another.
+    const { from, to, first, last } = this.view, again = this.meta.together && this.shown;
+    const ends = this.meta.together ? this.all.runs : [run];
+    this.view.full(Math.min(...ends.map((r) => r.start)), Math.max(...ends.map((r) => r.end)));
+    if (again && (from > first || to < last)) this.view.show(from, to);
+    this.shown = true;
     if (!run.devices.length) return this.nothing();
     // The device that held most first.
     const most = run.devices.reduce((best, d, k) => (!d.host && d.peak_active > (run.devices[best].host ? -1 : run.devices[best].peak_active) ? k : best), 0);

@@ -1,5 +1,7 @@
 // The timeline: a device's layers stacked, marks and regions under them, and the whole history above for orientation.
 
+/** Pixels of a region that was open at the end. */
+const OPEN = 90;
 const AXIS = 20;
 
 class Timeline {
@@ -59,20 +61,31 @@ class Timeline {
       const high = shown.map((l) => layers[l].last[i] + layers[l].over[i] - layers[l].less[i]);
       const sum = high.reduce((a, b) => a + b, 0), x = at(start);
       most = Math.max(most, sum);
-      // Of several buckets in a pixel the highest is seen.
+      const wide = stop - start > 1.2 * px;
+      // Of several buckets in a pixel the highest is seen, and right of it the one that lasts.
       if (x - xs[xs.length - 1] < 0.6) {
-        if (sum > top) (rows[rows.length - 1] = high), (top = sum);
+        if (sum >= top) (rows[rows.length - 1] = high), (top = sum);
+        if (wide) {
+          xs.push(xs[xs.length - 1] + 0.6);
+          rows.push(shown.map((l) => layers[l].last[i]));
+          top = 0;
+        }
         return;
       }
       top = sum;
       xs.push(x);
       rows.push(high);
       // A bucket of many changes that is wider than a pixel: its highest moment first, then where it ended.
-      if (stop - start > 1.2 * px && device.leaf > 1) {
+      if (wide && device.leaf > 1) {
         xs.push(at((start + stop) / 2));
         rows.push(shown.map((l) => layers[l].last[i]));
-      } else if (stop - start > 1.2 * px) rows[rows.length - 1] = shown.map((l) => layers[l].last[i]);
+      } else if (wide) rows[rows.length - 1] = shown.map((l) => layers[l].last[i]);
     });
+    // Of ranks that share one time some end earlier.
+    if (to > device.run.end) {
+      xs.push(at(device.run.end));
+      rows.push(shown.map(() => 0));
+    }
     return { xs, rows, shown: shown.map((i) => device.grid[0].layers[i].layer), most };
   }
   /** Fills the stacked layers. */
@@ -193,7 +206,11 @@ class Timeline {
     for (let i = last; i >= 0 && mark.time[i] >= t - reach && found.length < 3; i--) found.push(`mark: ${run.texts[mark.text[i]]}`);
     for (const m of this.app.momentList) if (m.label && Math.abs(m.time - t) <= reach) found.push(m.label);
     for (let i = 0; i < region.start.length && found.length < 8; i++) {
-      if (region.start[i] <= t && region.start[i] + region.length[i] >= t) found.push(`in ${run.texts[region.text[i]]}`);
+      const name = run.texts[region.text[i]];
+      // One that never ended has a beginning, and no more is known.
+      if (region.open[i]) {
+        if (Math.abs(region.start[i] - t) <= reach) found.push(`${name} begins, and is open at the end`);
+      } else if (region.start[i] <= t && region.start[i] + region.length[i] >= t) found.push(`in ${name}`);
     }
     return found;
   }
@@ -250,10 +267,18 @@ class Timeline {
       if (depth === 0) gutter(thread ? run.threadNames.get(thread) || `thread ${thread}` : "process", y + 8);
       let drawn = -1;
       for (const i of list) {
-        const a = Math.max(GUTTER, pane.x(region.start[i])), b = Math.min(width, pane.x(region.start[i] + region.length[i]));
+        const begin = pane.x(region.start[i]);
+        const a = Math.max(GUTTER, begin), b = Math.min(width, region.open[i] ? begin + OPEN : pane.x(region.start[i] + region.length[i]));
         // What is no wider than what was drawn there is not seen.
         if (b < GUTTER || a > width || b <= drawn) continue;
-        g.fillStyle = colour(run.texts[region.text[i]]);
+        const paint = colour(run.texts[region.text[i]]);
+        if (region.open[i]) {
+          // It fades, as what is known of it does.
+          const fade = g.createLinearGradient(begin, 0, begin + OPEN, 0);
+          fade.addColorStop(0, paint);
+          fade.addColorStop(1, "transparent");
+          g.fillStyle = fade;
+        } else g.fillStyle = paint;
         g.fillRect(a, y + 1, Math.max(0.75, b - a - 0.5), 14);
         drawn = Math.max(b, a + 0.75);
         if (b - a > 26) {

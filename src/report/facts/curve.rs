@@ -61,6 +61,11 @@ impl Curve {
         self.stride *= 2;
     }
 
+    /// Whether each allocation has a point of its own.
+    pub fn is_whole(&self) -> bool {
+        self.stride == 1
+    }
+
     /// The points, the oldest first. Up to a stride of the youngest allocations has none yet.
     pub fn points(&self) -> &[Point] {
         &self.points

@@ -4,12 +4,13 @@
 //!
 //! Memory is bounded by what is live, by stacks, and by the texts of regions; the cost is a few look-ups an event.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use vramscope_core::event::{Event, EventKind, Memory};
 use vramscope_core::trace::Line;
 
 use super::state::State;
+use crate::diff::run::{MEETINGS, collective};
 
 pub mod churn;
 pub mod curve;
@@ -17,6 +18,7 @@ pub mod holes;
 pub mod ledger;
 pub mod moment;
 pub mod regions;
+pub mod said;
 pub mod site;
 
 use churn::Churn;
@@ -24,10 +26,20 @@ use holes::{Holes, Maps};
 use ledger::{Alive, Ledger, Use};
 use moment::{Moment, Wanted};
 use regions::Regions;
+use said::Said;
 use site::Sites;
 
 /// A higher peak of reserved memory is looked at again from this much growth on: one part in so many.
 const GROWN: u64 = 20;
+
+/// A request that failed, and what its device said then.
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    time: u64,
+    device: u32,
+    free: u64,
+    total: u64,
+}
 
 /// What the answers are made of.
 #[derive(Debug, Default)]
@@ -46,8 +58,13 @@ pub struct Facts {
     pub holes: Vec<Holes>,
     /// Segments that PyTorch took although it had as much free in pieces: how many, and their bytes.
     pub in_pieces: (u64, u64),
+    /// When libraries for collectives took their first memory of a device: not before all ranks have met.
+    pub met: Vec<u64>,
+    /// What devices said near the peak.
+    pub said: Said,
+    collectives: Vec<u32>,
     wanted: Vec<Wanted>,
-    failures: Vec<u64>,
+    failures: VecDeque<Failure>,
     maps: Maps,
     backward: HashSet<u32>,
     pending: Option<(u32, u64, u64)>,
@@ -65,11 +82,23 @@ impl Facts {
     /// Takes in a line that is no event.
     pub fn line(&mut self, line: &Line) {
         match line {
-            Line::Module(m) => self.ledger.module(m),
+            Line::Module(m) => {
+                self.ledger.module(m);
+                if collective(crate::symbols::file_name(&m.path)) {
+                    self.collectives.push(m.module);
+                }
+            }
             // The thread in which PyTorch runs backward passes; the name of a thread is cut at 15 bytes.
             Line::Thread(t) if t.name.starts_with("pt_autograd") => drop(self.backward.insert(t.thread)),
             Line::Text(t) => self.regions.text(t.text, &t.value),
-            Line::Oom(oom) => self.failures.push(oom.time),
+            Line::Oom(oom) => {
+                self.failures.push_back(Failure {
+                    time: oom.time,
+                    device: oom.device,
+                    free: oom.free,
+                    total: oom.total,
+                });
+            }
             _ => {}
         }
     }
@@ -99,7 +128,7 @@ impl Facts {
             }
             EventKind::ContextEnd => {
                 for alive in self.ledger.context_end(e.context) {
-                    self.sites.gone(&alive, 0, false);
+                    self.sites.gone(&alive, 0, false, self.ordinal);
                 }
             }
             EventKind::SegmentAlloc => self.ledger.segment(state, e.time),
@@ -107,6 +136,11 @@ impl Facts {
             // Other libraries map memory too.
             EventKind::Map if self.ledger.is_segment(e.id) => self.maps.map(e),
             EventKind::Unmap => self.maps.unmap(e),
+            EventKind::Sample => {
+                let device = state.device(e.context);
+                let sample = state.sampled(device, e.time, e.bytes, e.block);
+                self.said.sample(device, sample, self.ledger.peak.time);
+            }
             EventKind::RegionBegin => self.regions.begin(thread, e, self.ordinal),
             EventKind::RegionEnd => self.regions.end(thread, e),
             EventKind::Mark => {
@@ -119,6 +153,10 @@ impl Facts {
 
     fn alloc(&mut self, thread: u32, e: &Event, state: &State) {
         self.ordinal += 1;
+        if !self.collectives.is_empty() && self.met.len() < MEETINGS && e.memory.on_device() {
+            let met = self.collectives.contains(&e.caller).then_some(e.time);
+            self.met.extend(met);
+        }
         let mut alive = self.ledger.enter(thread, self.regions.current(thread), e, state, self.ordinal);
         let holder = &mut self.ledger.holders[alive.holder as usize];
         if holder.site == u32::MAX {
@@ -158,7 +196,7 @@ impl Facts {
 
     fn free(&mut self, thread: u32, e: &Event, state: &State) {
         let Some(alive) = self.ledger.leave(e.id, state) else { return };
-        self.sites.gone(&alive, e.stack, self.backward.contains(&thread));
+        self.sites.gone(&alive, e.stack, self.backward.contains(&thread), self.ordinal);
         let holder = &mut self.ledger.holders[alive.holder as usize];
         let age = self.ordinal - alive.ordinal.min(self.ordinal);
         if self.churn.free(e, &alive, age, holder) {
@@ -182,8 +220,13 @@ impl Facts {
                 self.moments.push(Moment::of(wanted, at, &self.ledger, state));
             }
         }
-        if self.failures.first().is_some_and(|at| *at < time) {
-            self.failures.remove(0);
+        while let Some(failure) = self.failures.front().copied().filter(|f| f.time < time) {
+            self.failures.pop_front();
+            // The device was asked then, too.
+            if failure.total > 0 {
+                let sample = state.sampled(failure.device, failure.time, failure.free, failure.total);
+                self.said.sample(failure.device, sample, self.ledger.peak.time);
+            }
             // A program that tries sizes fails often; the first say enough.
             if self.holes.len() < 5 {
                 self.holes.push(Holes::of(&self.ledger, &self.maps, time, true));
@@ -201,9 +244,9 @@ impl Facts {
     }
 
     /// The history ends.
-    pub fn finish(&mut self, end: u64, state: &State) {
+    pub fn finish(&mut self, state: &State) {
         self.reach(u64::MAX, state);
-        self.regions.finish(end);
+        self.regions.finish();
         for alive in self.ledger.alive.values() {
             self.sites.still(alive);
         }

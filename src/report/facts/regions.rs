@@ -1,6 +1,6 @@
 //! Regions and marks: which are open in a thread, how often each came, how long it took, and the most that was in use in it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use vramscope_core::event::Event;
 
@@ -21,14 +21,22 @@ pub struct Named {
     pub depth: usize,
     /// How often it came.
     pub count: u64,
-    /// Nanoseconds in all, of regions.
+    /// Nanoseconds in all, of regions that ended.
     pub took: u64,
+    /// How often it ended,
+    pub ended: u64,
+    /// and how often it had not when the history did.
+    pub open: u64,
     /// Allocations made in it (not in regions inside of it).
     pub allocations: u64,
     /// Their bytes.
     pub bytes: u64,
+    /// Allocations and bytes of other threads while it was open, if it is one of the whole process.
+    others: (u64, u64),
     /// Most in use while it was open.
     pub peak: u64,
+    /// It is one of the whole process.
+    pub process: bool,
     /// When each began.
     pub curve: Curve,
     /// How regularly it came.
@@ -51,7 +59,12 @@ struct Open {
     id: u64,
     path: u32,
     since: u64,
+    thread: u32,
 }
+
+/// Bit of the number of a region of the whole process, of allocations by other threads than the one that began it. Whether they
+/// are its own is known when it ends: NCCL begins some that never do, and what is allocated ever after is not theirs.
+const OTHERS: u32 = 1 << 31;
 
 /// The regions and marks of a history.
 #[derive(Debug, Default)]
@@ -65,6 +78,7 @@ pub struct Regions {
     texts: HashMap<u64, String>,
     open: HashMap<u32, Vec<Open>>,
     everywhere: Vec<Open>,
+    never_ended: HashSet<u64>,
     nth: HashMap<String, u64>,
 }
 
@@ -80,7 +94,13 @@ impl Regions {
 
     /// A region's name with those that it lies in; empty for none.
     pub fn path(&self, number: u32) -> &str {
-        (number as usize).checked_sub(1).and_then(|i| self.paths.get(i)).map_or("", |p| p.name.as_str())
+        let named = ((number & !OTHERS) as usize).checked_sub(1).and_then(|i| self.paths.get(i));
+        named.filter(|p| number & OTHERS == 0 || p.ended > 0).map_or("", |p| p.name.as_str())
+    }
+
+    /// Ids of regions that had not ended when the history did.
+    pub fn never_ended(&self) -> &HashSet<u64> {
+        &self.never_ended
     }
 
     /// The innermost region that a thread is in.
@@ -88,19 +108,30 @@ impl Regions {
         if self.paths.is_empty() {
             return 0;
         }
-        let own = self.open.get(&thread).and_then(|open| open.last());
-        own.or(self.everywhere.last()).map_or(0, |o| o.path)
+        match (self.own(thread), self.everywhere.last()) {
+            (0, Some(o)) if o.thread == thread => o.path,
+            (0, Some(o)) => o.path | OTHERS,
+            (own, _) => own,
+        }
+    }
+
+    /// The innermost region of a thread's own.
+    fn own(&self, thread: u32) -> u32 {
+        self.open.get(&thread).and_then(|open| open.last()).map_or(0, |o| o.path)
     }
 
     pub(super) fn begin(&mut self, thread: u32, e: &Event, ordinal: u64) {
         let text = self.texts.get(&e.extra[0]).cloned().unwrap_or_else(|| "?".to_string());
-        let parent = self.current(thread);
+        // One of the whole process lies in no other, and no other in it: it may end anywhere.
+        let process = e.extra[2] == 1;
+        let parent = if process { 0 } else { self.own(thread) };
         let path = self.intern(parent, &text);
         let since = e.time.saturating_sub(e.extra[1]);
         let named = &mut self.paths[path as usize - 1];
+        named.process |= process;
         came(named, e.time, ordinal);
-        let open = Open { id: e.id, path, since };
-        if e.extra[2] == 1 { self.everywhere.push(open) } else { self.open.entry(thread).or_default().push(open) }
+        let open = Open { id: e.id, path, since, thread };
+        if process { self.everywhere.push(open) } else { self.open.entry(thread).or_default().push(open) }
     }
 
     fn intern(&mut self, parent: u32, text: &str) -> u32 {
@@ -129,7 +160,9 @@ impl Regions {
         let own = self.open.get_mut(&thread);
         let open = own.and_then(|open| take(open, e.id)).or_else(|| take(&mut self.everywhere, e.id));
         if let Some(open) = open {
-            self.paths[open.path as usize - 1].took += e.time.saturating_sub(open.since);
+            let named = &mut self.paths[open.path as usize - 1];
+            named.took += e.time.saturating_sub(open.since);
+            named.ended += 1;
         }
     }
 
@@ -139,9 +172,13 @@ impl Regions {
         }
         let current = self.current(thread);
         if current != 0 {
-            let named = &mut self.paths[current as usize - 1];
-            named.allocations += 1;
-            named.bytes += e.bytes;
+            let named = &mut self.paths[(current & !OTHERS) as usize - 1];
+            let (allocations, bytes) = match current & OTHERS {
+                0 => (&mut named.allocations, &mut named.bytes),
+                _ => (&mut named.others.0, &mut named.others.1),
+            };
+            *allocations += 1;
+            *bytes += e.bytes;
         }
         for open in self.open.values().flatten().chain(&self.everywhere) {
             let named = &mut self.paths[open.path as usize - 1];
@@ -178,10 +215,20 @@ impl Regions {
         Some((text, nth))
     }
 
-    pub(super) fn finish(&mut self, end: u64) {
+    pub(super) fn finish(&mut self) {
         let open: Vec<Open> = self.open.drain().flat_map(|(_, open)| open).chain(self.everywhere.drain(..)).collect();
         for o in open {
-            self.paths[o.path as usize - 1].took += end.saturating_sub(o.since);
+            self.paths[o.path as usize - 1].open += 1;
+            self.never_ended.insert(o.id);
+        }
+        for named in &mut self.paths {
+            if named.ended > 0 {
+                named.allocations += named.others.0;
+                named.bytes += named.others.1;
+            } else if named.process {
+                // What was in use ever after says nothing of it.
+                named.peak = 0;
+            }
         }
     }
 }
@@ -230,9 +277,42 @@ mod tests {
         r.allocated(7, &Event { bytes: 50, ..Event::default() }, 900);
         r.end(7, &event(300, 2, 0));
         assert_eq!(r.path(r.current(7)), "step 12");
-        r.finish(1000);
+        r.finish();
         let p = r.paths();
-        assert_eq!((p[0].took, p[1].took, p[0].peak, p[1].bytes, p[0].bytes), (900, 100, 900, 50, 0));
+        // How long the first would have taken is not known.
+        assert_eq!((p[0].took, p[1].took, p[0].peak, p[1].bytes, p[0].bytes), (0, 100, 900, 50, 0));
+        assert_eq!((p[0].open, p[0].ended, p[1].open, p[1].ended), (1, 0, 0, 1));
+        assert_eq!(r.never_ended(), &HashSet::from([1]));
+    }
+
+    #[test]
+    fn a_region_of_the_process_has_what_others_allocate_only_if_it_ends() {
+        let process = |time, id, text| Event { extra: [text, 0, 1], ..event(time, id, text) };
+        let alloc = |bytes| Event { bytes, ..Event::default() };
+        for ends in [true, false] {
+            let mut r = Regions::default();
+            r.text(1, "ncclCommInitRankConfig");
+            r.text(2, "step");
+            r.begin(7, &process(100, 1, 1), 0);
+            r.allocated(7, &alloc(50), 50);
+            let (own, others) = (r.current(7), r.current(8));
+            r.allocated(8, &alloc(70), 120);
+            // What another thread begins meanwhile does not lie in it.
+            r.begin(8, &event(150, 2, 2), 0);
+            assert_eq!(r.path(r.current(8)), "step");
+            r.allocated(8, &alloc(3), 123);
+            r.end(8, &event(160, 2, 0));
+            if ends {
+                r.end(9, &event(300, 1, 0));
+            }
+            r.finish();
+            let name = "ncclCommInitRankConfig";
+            assert_eq!((r.path(own), r.path(others)), (name, if ends { name } else { "" }));
+            let p = &r.paths()[0];
+            let expected = if ends { (2, 120, 123, 200, 0) } else { (1, 50, 0, 0, 1) };
+            assert_eq!((p.allocations, p.bytes, p.peak, p.took, p.open), expected);
+            assert_eq!((r.paths()[1].bytes, r.paths()[1].took), (3, 10));
+        }
     }
 
     #[test]

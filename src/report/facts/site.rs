@@ -62,6 +62,8 @@ pub struct Site {
     pub backward: u64,
     /// Frees,
     pub frees: u64,
+    /// those before its last allocation,
+    pub frees_before_last: u64,
     /// and those of them in such a thread.
     pub frees_backward: u64,
     /// Stacks that freed, a few of them, with how many.
@@ -74,6 +76,15 @@ pub struct Site {
     pub sizes: HashMap<u64, u32>,
     /// The size of the last.
     pub last_bytes: u64,
+    /// Live before the first free since an allocation of the history, of that number: number, count and bytes.
+    freed_since: (u64, (u64, u64)),
+}
+
+impl Site {
+    /// What was live when the last allocation of the history, of this number, came: what an exit freed is in it.
+    pub fn at_last(&self, ordinal: u64) -> (u64, u64) {
+        if self.freed_since.0 == ordinal { self.freed_since.1 } else { self.live }
+    }
 }
 
 /// All places.
@@ -114,6 +125,7 @@ impl Sites {
         let (count, bytes) = s.live;
         s.curve.add(Point { nth: s.count, ordinal: a.ordinal, time: e.time, count, bytes });
         s.rhythm.beat(a.ordinal);
+        s.frees_before_last = s.frees;
         s.live = (count + 1, bytes + a.bytes);
         if s.count == 1 {
             s.first = (e.time, a.ordinal);
@@ -129,8 +141,12 @@ impl Sites {
         self.all.get_mut(a.site as usize)
     }
 
-    pub(super) fn gone(&mut self, a: &Alive, stack: u32, backward: bool) {
+    /// One less; `ordinal`: allocations of the history so far.
+    pub(super) fn gone(&mut self, a: &Alive, stack: u32, backward: bool, ordinal: u64) {
         let Some(s) = self.site(a) else { return };
+        if s.freed_since.0 != ordinal {
+            s.freed_since = (ordinal, s.live);
+        }
         s.live = (s.live.0.saturating_sub(1), s.live.1.saturating_sub(a.bytes));
         s.frees += 1;
         s.frees_backward += u64::from(backward);

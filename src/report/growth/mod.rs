@@ -72,8 +72,10 @@ pub struct Part {
     pub bytes: f64,
     /// Allocations a step.
     pub count: f64,
-    /// Live at the end, or at most in a burst.
+    /// By how much it grew in all: count and bytes.
     pub live: (u64, u64),
+    /// Whether that is what it grew by; if not, it is the most that it had at once.
+    pub exact: bool,
     /// When the growth was first seen.
     pub since: u64,
 }
@@ -101,7 +103,12 @@ impl Suspect {
         self.parts.iter().map(|p| p.bytes).sum()
     }
 
-    /// Bytes that it has, or had at most.
+    /// Whether [`Suspect::live`] is what it grew by, and not the most that it had.
+    pub fn exact(&self) -> bool {
+        self.parts.iter().all(|p| p.exact)
+    }
+
+    /// Allocations and bytes that it grew by, or had at most.
     pub fn live(&self) -> (u64, u64) {
         self.parts.iter().fold((0, 0), |sum, p| (sum.0 + p.live.0, sum.1 + p.live.1))
     }
@@ -209,14 +216,43 @@ impl Look<'_> {
 
     fn part(&self, (site, g): &Grown) -> Part {
         let (s, steps) = (self.site(*site), self.steps_of(g));
-        let live = if s.live.1 > 0 { s.live } else { (s.most.count, s.most.bytes) };
+        let (live, exact) = self.grown_by(s, g);
         Part {
             site: *site,
             bytes: g.bytes() as f64 / steps,
             count: g.count() as f64 / steps,
-            // What was there before the growth, or is freed at the exit, is not told apart: at most is what it had.
-            live: (live.0.max(s.most.count), live.1.max(s.most.bytes)),
+            live,
+            exact,
             since: s.first.0,
+        }
+    }
+
+    /// By how much a site grew, count and bytes, and whether that is known. What a program frees at its exit does not show at the
+    /// end, and what a step holds for a while is in the most that it had; so neither says what stayed.
+    fn grown_by(&self, s: &Site, g: &Growth) -> ((u64, u64), bool) {
+        // Nothing was freed as long as it grew: all of it stayed.
+        if s.frees_before_last == 0 {
+            return ((s.count, s.bytes), true);
+        }
+        let since = |end: (u64, u64)| (end.0.saturating_sub(g.begin.count), end.1.saturating_sub(g.begin.bytes));
+        // What lived when the program allocated for the last time is what stayed, if it is no more than the steps since the
+        // last point can have added.
+        if let Some(steps) = self.steps {
+            let all = self.facts.allocations();
+            // A point of several allocations is the lowest of them, which may have been the first.
+            let points = s.curve.points();
+            let at = points.partition_point(|p| p.ordinal < g.end.ordinal);
+            let lowest = if s.curve.is_whole() { g.end } else { points[at.saturating_sub(1)] };
+            let (at_last, left) = (s.at_last(all), steps.at(all) - steps.at(lowest.ordinal));
+            let added = (left.ceil() * g.count() as f64 / self.steps_of(g)).ceil() as u64;
+            if (g.end.count..=g.end.count.saturating_add(added)).contains(&at_last.0) {
+                return (since(at_last), true);
+            }
+        }
+        // What was there before each allocation is known, so what stayed of all steps but the last is.
+        match s.curve.is_whole() {
+            true => (since((g.end.count, g.end.bytes)), true),
+            false => ((s.most.count, s.most.bytes), false),
         }
     }
 
@@ -315,7 +351,8 @@ impl Look<'_> {
             rounds = rounds.min(s.most.count);
             let (count, bytes) = (s.most.count as f64, s.most.bytes as f64);
             more |= !self.lines.of(s.stack).is_empty();
-            parts.push(Part { site: i as u32, bytes, count, live: (s.most.count, s.most.bytes), since: s.first.0 });
+            let live = (s.most.count, s.most.bytes);
+            parts.push(Part { site: i as u32, bytes, count, live, exact: false, since: s.first.0 });
         }
         let bytes: f64 = parts.iter().map(|p| p.bytes).sum();
         // More than a result a round: that would be a list.
@@ -344,7 +381,7 @@ impl Look<'_> {
             if s.live.0 == 0 || !own || !self.lines.of(s.stack).is_empty() {
                 continue;
             }
-            let part = Part { site: i, bytes: 0.0, count: 0.0, live: s.live, since: s.first.0 };
+            let part = Part { site: i, bytes: 0.0, count: 0.0, live: s.live, exact: true, since: s.first.0 };
             found.push(suspect(Kind::NeverFreed, Shape::Constant, vec![part], 0.0, false));
         }
         found.sort_by_key(|s| std::cmp::Reverse(s.live().1));

@@ -29,6 +29,8 @@ pub enum Shape {
 pub struct Growth {
     /// In which shape.
     pub shape: Shape,
+    /// The first point.
+    pub begin: Point,
     /// From where it is measured: after the first quarter,
     pub from: Point,
     /// and to where: before the last quarter, so that what a step holds for a while at the end does not count.
@@ -79,7 +81,7 @@ fn grows(points: &[Point]) -> Option<Growth> {
     if flat >= 4 && flat * steps >= 4 * floor.len() {
         return None;
     }
-    Some(Growth { shape, from: floor[last / 4], to: floor[last - last / 4], end: floor[last] })
+    Some(Growth { shape, begin: floor[0], from: floor[last / 4], to: floor[last - last / 4], end: floor[last] })
 }
 
 /// Each point with the lowest sums from there on.

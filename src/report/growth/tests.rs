@@ -220,3 +220,31 @@ fn regions_name_the_steps_and_who_holds_it() {
     crate::report::write(&mut page, &history, &answers);
     assert!(page.out.contains("REGIONS, by time") && page.out.contains("MARKS"), "{}", page.out);
 }
+
+#[test]
+fn what_grew_is_told_exactly_although_steps_hold_more_and_the_exit_frees_it() {
+    // (Of 400 steps the curve has no point for each.)
+    for n in [40, 400, 4000] {
+        let mut l = Loop::new();
+        let mut held = Vec::new();
+        for i in 0..n {
+            // One line makes two, of which one stays; and now and then a third, for a while.
+            let first = l.tensor("addmm", 20, MIB);
+            held.push(l.tensor("addmm", 20, MIB));
+            l.drop(first);
+            if i % 7 == 3 {
+                let third = l.tensor("addmm", 20, MIB);
+                l.drop(third);
+            }
+            step(&mut l).into_iter().for_each(|id| l.drop(id));
+        }
+        held.into_iter().for_each(|id| l.drop(id));
+        l.script.footer("exit");
+        let history = l.script.history();
+        let found = find(&history);
+        let s = &found.suspects[0];
+        assert_eq!((found.suspects.len(), s.exact(), s.live()), (1, true, (n, n * MIB)), "{n} steps");
+        let most = history.facts.sites.all[s.parts[0].site as usize].most.count;
+        assert!(most > n, "{most}");
+    }
+}
