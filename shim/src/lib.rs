@@ -9,6 +9,7 @@ mod bypass;
 mod call;
 mod capi;
 mod capture;
+mod captured;
 mod clock;
 mod close;
 mod context;
