@@ -60,6 +60,8 @@ impl Backing for Gpu {
     }
 
     fn unreserve(&self, address: u64, bytes: u64) {
+        // Before: afterwards they may be another's.
+        ranges::remove(address);
         driver::free_addresses(address, bytes);
     }
 
