@@ -28,6 +28,7 @@ mod ledger;
 mod limit;
 mod message;
 mod modules;
+mod nap;
 mod numbers;
 mod nvml;
 mod nvtx;

@@ -1,6 +1,7 @@
 /* Stream-ordered memory: what a program may rely on when it allocates and frees on streams. Every case writes numbers of its
  * own into each block with kernels that act when they end, so that a block handed out too early, to whoever, is seen. */
 #include "ordered.h"
+#include <sys/resource.h>
 
 enum { N = 20000 };
 
@@ -769,6 +770,39 @@ static void case_ended_threads(void) {
   verdict("ended threads");
 }
 
-CASES(CASE(one_stream), CASE(asked_in_capture), CASE(steal), CASE(steal_alone), CASE(steal_when_full), CASE(held), CASE(held_by_an_ended_stream), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
+/* Short threads with their own default streams: hundreds at once, all of them the first to ask for memory, and one after the
+ * other. What one leaves, and what it waits for, must cost the others nothing. */
+static pthread_barrier_t ready;
+static void* short_thread(void* arg) {
+  void *p, *q;
+  MUST(cudaSetDevice(0));
+  if (arg) pthread_barrier_wait(&ready);
+  for (int i = 0; i < 4; ++i) {
+    MUST(cudaMallocAsync_ptsz(&p, 3000 + 512 * (size_t)i, NULL));
+    MUST(cudaMallocAsync_ptsz(&q, 100000, NULL));
+    slow_fill(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)p, 700, i, 1);
+    MUST(cudaFreeAsync_ptsz(p, NULL));
+    MUST(cudaFreeAsync_ptsz(q, NULL));
+  }
+  return NULL;
+}
+static void case_short_threads(void) {
+  enum { CROWD = 400 };
+  static pthread_t t[CROWD];
+  begin_on(0);
+  MUST(pthread_barrier_init(&ready, NULL, CROWD));
+  for (int i = 0; i < CROWD; ++i) REQUIRE(!pthread_create(&t[i], NULL, short_thread, &ready));
+  for (int i = 0; i < CROWD; ++i) pthread_join(t[i], NULL);
+  for (int i = 0; i < 1000; ++i) {
+    REQUIRE(!pthread_create(&t[0], NULL, short_thread, NULL));
+    pthread_join(t[0], NULL);
+  }
+  struct rusage used;
+  MUST(getrusage(RUSAGE_SELF, &used));
+  printf("cheap: %d\n", used.ru_utime.tv_sec + used.ru_stime.tv_sec < 2);
+  verdict("short threads");
+}
+
+CASES(CASE(one_stream), CASE(short_threads), CASE(asked_in_capture), CASE(steal), CASE(steal_alone), CASE(steal_when_full), CASE(held), CASE(held_by_an_ended_stream), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
       CASE(graph), CASE(captures), CASE(forbidden), CASE(endless), CASE(freed_beside_capture), CASE(handed_over), CASE(threads), CASE(many_streams), CASE(devices), CASE(no_access),
       CASE(contexts), CASE(reset), CASE(ended_threads))

@@ -9,7 +9,7 @@ use std::sync::{Mutex, RwLock, RwLockReadGuard};
 use vramscope_core::pool::ContextId;
 
 use crate::context::{self, MAX};
-use crate::{cuda, driver};
+use crate::{cuda, driver, nap};
 
 /// A point in a stream's work.
 #[derive(Debug)]
@@ -75,16 +75,15 @@ impl Event {
     /// Waits until its work is done or has failed; with naps, because nothing may be held meanwhile, neither a lock nor the
     /// driver's own waiting for a context. `false`: it failed, or its context is about to end.
     pub fn wait(&self) -> bool {
-        let nap = libc::timespec { tv_sec: 0, tv_nsec: 20_000 };
-        loop {
+        for round in 0.. {
             match self.with(|e| driver::relaxed(|| driver::query(e))) {
                 Some(cuda::ERROR_NOT_READY) => {}
                 Some(result) => return result == cuda::SUCCESS,
                 None => return self.is_over(),
             }
-            // SAFETY: a pointer to a local.
-            unsafe { libc::nanosleep(&nap, std::ptr::null_mut()) };
+            nap::growing(round);
         }
+        false
     }
 
     /// Uses it; `None`: its context ends or has ended, and is this context no longer.
