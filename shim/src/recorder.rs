@@ -75,7 +75,7 @@ pub fn new_id() -> u64 {
 fn with_ring<T>(f: impl FnOnce(&mut Producer<'static>) -> T) -> Option<T> {
     let spool = spool()?;
     let t = thread::current();
-    if t.busy.replace(true) {
+    if !t.enter() {
         spool.count_lost(1);
         return None;
     }
@@ -83,7 +83,7 @@ fn with_ring<T>(f: impl FnOnce(&mut Producer<'static>) -> T) -> Option<T> {
     if r.is_none() {
         spool.count_lost(1);
     }
-    t.busy.set(false);
+    t.leave();
     if r.is_some() && state::exiting() {
         writer::flush();
     }
@@ -91,7 +91,7 @@ fn with_ring<T>(f: impl FnOnce(&mut Producer<'static>) -> T) -> Option<T> {
 }
 
 fn ring(t: &'static Thread, spool: Spool<'static>) -> Option<&'static mut Producer<'static>> {
-    // SAFETY: only the thread itself reaches its cell, and `busy` keeps its signal handlers out.
+    // SAFETY: only the thread itself reaches its cell, and `enter` keeps its signal handlers out.
     let held = unsafe { &mut *t.producer.get() };
     if !t.has_producer.get() {
         // Before: a thread that gets no ring has walked stacks all the same.
@@ -154,7 +154,7 @@ pub fn thread_number() -> u32 {
 
 /// The thread ends: its ring are free once drained.
 pub fn thread_ends(t: &Thread) {
-    if t.busy.get() || !t.has_producer.replace(false) {
+    if t.is_busy() || !t.has_producer.replace(false) {
         return;
     }
     // SAFETY: as in `ring`.
