@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::cuda::{self, Context, Stream};
-use crate::{driver, state};
+use crate::{arena, captured, driver, state};
 
 /// Held for reading while a barrier is issued, for writing while a capture begins.
 static GATE: RwLock<()> = RwLock::new(());
@@ -39,6 +39,13 @@ pub fn gate() -> Option<RwLockReadGuard<'static, ()>> {
     (!any()).then_some(g)
 }
 
+/// Room to name one stream in calls of the driver while others may capture, and no capture begins meanwhile. `None`: it
+/// captures itself, or that can't be told.
+pub fn gate_beside(stream_captures: impl FnOnce() -> Option<bool>) -> Option<RwLockReadGuard<'static, ()>> {
+    let g = GATE.read().unwrap_or_else(|e| e.into_inner());
+    (!any() || stream_captures() == Some(false)).then_some(g)
+}
+
 fn identity(stream: Stream, per_thread: bool) -> Capturing {
     let own = stream == cuda::STREAM_PER_THREAD || (per_thread && stream == 0);
     // SAFETY: no arguments.
@@ -48,6 +55,10 @@ fn identity(stream: Stream, per_thread: bool) -> Capturing {
 
 /// Carries out a call that begins a capture of `stream`.
 pub fn begin(stream: Stream, per_thread: bool, call: impl FnOnce() -> cuda::Result) -> cuda::Result {
+    // From then on nothing can be asked of what the stream has freed.
+    if arena::any() && state::started() {
+        state::guarded("a capture's begin", arena::capture_begins);
+    }
     let gate = GATE.write().unwrap_or_else(|e| e.into_inner());
     let result = state::uncancelled(call);
     if result == cuda::SUCCESS {
@@ -62,11 +73,13 @@ pub fn begin(stream: Stream, per_thread: bool, call: impl FnOnce() -> cuda::Resu
 /// Carries out a call that ends one. A call that fails may or may not have ended it (the capture was invalidated; this is
 /// the wrong thread): the stream itself tells.
 pub fn end(stream: Stream, per_thread: bool, call: impl FnOnce() -> cuda::Result) -> cuda::Result {
-    let result = call();
-    if result == cuda::SUCCESS || !driver::is_capturing(stream, per_thread) {
-        forget(stream, per_thread);
-    }
-    result
+    captured::ending(stream, per_thread, || {
+        let result = call();
+        if result == cuda::SUCCESS || !driver::is_capturing(stream, per_thread) {
+            forget(stream, per_thread);
+        }
+        result
+    })
 }
 
 /// The stream is gone, and its capture with it.

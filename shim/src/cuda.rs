@@ -31,6 +31,10 @@ pub const SUCCESS: Result = 0;
 pub const ERROR_INVALID_VALUE: Result = 1;
 pub const ERROR_OUT_OF_MEMORY: Result = 2;
 pub const ERROR_NOT_FOUND: Result = 500;
+/// Work that goes on.
+pub const ERROR_NOT_READY: Result = 600;
+/// A capture forbids the call.
+pub const ERROR_STREAM_CAPTURE_UNSUPPORTED: Result = 900;
 
 /// CU_STREAM_PER_THREAD: the handle that names the calling thread's default stream.
 pub const STREAM_PER_THREAD: Stream = 2;
@@ -38,10 +42,15 @@ pub const STREAM_PER_THREAD: Stream = 2;
 pub const EVENT_DISABLE_TIMING: Uint = 2;
 pub const CAPTURE_MODE_RELAXED: c_int = 2;
 
+pub const POINTER_ATTRIBUTE_CONTEXT: c_int = 1;
+pub const POINTER_ATTRIBUTE_MEMORY_TYPE: c_int = 2;
+pub const POINTER_ATTRIBUTE_DEVICE_POINTER: c_int = 3;
 pub const POINTER_ATTRIBUTE_P2P_TOKENS: c_int = 5;
 pub const POINTER_ATTRIBUTE_SYNC_MEMOPS: c_int = 6;
 pub const POINTER_ATTRIBUTE_BUFFER_ID: c_int = 7;
 pub const POINTER_ATTRIBUTE_IS_MANAGED: c_int = 8;
+pub const POINTER_ATTRIBUTE_DEVICE_ORDINAL: c_int = 9;
+pub const POINTER_ATTRIBUTE_IS_LEGACY_IPC_CAPABLE: c_int = 10;
 pub const POINTER_ATTRIBUTE_RANGE_SIZE: c_int = 12;
 
 /// CUmemAllocationProp, its head: the location tells whether a handle is device memory.
@@ -96,5 +105,7 @@ pub const ERROR_INVALID_CONTEXT: Result = 201;
 pub const ERROR_NOT_SUPPORTED: Result = 801;
 pub const POINTER_ATTRIBUTE_RANGE_START: c_int = 11;
 pub const POINTER_ATTRIBUTE_MEMPOOL: c_int = 17;
+/// A memory type.
+pub const MEMORY_TYPE_DEVICE: u32 = 2;
 /// What `cuMemGetAddressRange` answers for an address in no allocation.
 pub const ERROR_NOT_FOUND_RANGE: Result = 500;

@@ -61,6 +61,8 @@ functions! {
     cuThreadExchangeStreamCaptureMode(*mut i32);
     cuStreamIsCapturing(Stream, *mut i32);
     cuStreamIsCapturing_ptsz(Stream, *mut i32);
+    cuStreamGetCaptureInfo(Stream, *mut i32, *mut u64);
+    cuStreamGetCaptureInfo_ptsz(Stream, *mut i32, *mut u64);
     cuPointerGetAttribute(*mut c_void, i32, DevicePtr);
     cuStreamGetId(Stream, *mut u64);
     cuStreamGetId_ptsz(Stream, *mut u64);
@@ -207,6 +209,14 @@ pub fn is_managed(p: DevicePtr) -> bool {
     unsafe { f((&raw mut managed).cast(), cuda::POINTER_ATTRIBUTE_IS_MANAGED, p) == SUCCESS && managed != 0 }
 }
 
+/// Whether the driver knows an address.
+pub fn is_known(p: DevicePtr) -> bool {
+    let Some(f) = cuPointerGetAttribute() else { return false };
+    let mut kind = 0u32;
+    // SAFETY: the attribute is a 4-byte number.
+    unsafe { f((&raw mut kind).cast(), cuda::POINTER_ATTRIBUTE_MEMORY_TYPE, p) == SUCCESS }
+}
+
 /// Runs `f` with `context` current.
 fn within<T>(context: Context, f: impl FnOnce() -> Option<T>) -> Option<T> {
     let push = cuCtxPushCurrent_v2()?;
@@ -319,6 +329,14 @@ pub fn captures(stream: Stream, per_thread: bool) -> std::result::Result<bool, R
         SUCCESS => Ok(status != 0),
         r => Err(r),
     }
+}
+
+/// The number of the capture that a stream is in.
+pub fn capture_of(stream: Stream, per_thread: bool) -> Option<u64> {
+    let f = (if per_thread { cuStreamGetCaptureInfo_ptsz() } else { cuStreamGetCaptureInfo() })?;
+    let (mut status, mut id) = (0, 0);
+    // SAFETY: the program's stream and pointers to locals.
+    (unsafe { f(stream, &mut status, &mut id) } == SUCCESS && status != 0).then_some(id)
 }
 
 /// Nanoseconds of the monotonic clock.

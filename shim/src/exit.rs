@@ -66,6 +66,8 @@ extern "C" fn at_exit() {
     }
     state::guarded("exit", || {
         if recorder::recording() {
+            // This thread may have no ring yet, and those of threads that ended are free once they are drained.
+            writer::flush_if_idle();
             writer::write_counters();
             recorder::event(&Event { kind: EventKind::Exit, ..Event::default() });
             if let Some(s) = recorder::spool() {

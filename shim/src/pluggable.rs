@@ -69,7 +69,7 @@ fn allocated(size: isize, device: c_int, stream: Stream, from: usize) -> DeviceP
             let ask = Ask { bytes: size as u64, pool: 0, stream, per_thread: false, arena: Some(arena), device };
             served::alloc(&Call::new(Api::CuMemAllocAsync, from), &ask)
         });
-        if let Some(Some(p)) = served {
+        if let Some(Some(Ok(p))) = served {
             return p;
         }
     }

@@ -10,7 +10,7 @@ use vramscope_core::record::{self, Definition, Producer, Pushed, Spool};
 
 use crate::ledger::Ledger;
 use crate::thread::{self, Thread};
-use crate::{clock, ctl, driver, regions, settings, signals, snapshot, spool, state, usage, writer};
+use crate::{clock, ctl, driver, nap, regions, settings, signals, snapshot, spool, state, usage, writer};
 
 static SPOOL: OnceCell<Spool<'static>> = OnceCell::new();
 /// Recording goes on (a history is wanted, and nothing stopped it).
@@ -75,7 +75,7 @@ pub fn new_id() -> u64 {
 fn with_ring<T>(f: impl FnOnce(&mut Producer<'static>) -> T) -> Option<T> {
     let spool = spool()?;
     let t = thread::current();
-    if t.busy.replace(true) {
+    if !t.enter() {
         spool.count_lost(1);
         return None;
     }
@@ -83,7 +83,7 @@ fn with_ring<T>(f: impl FnOnce(&mut Producer<'static>) -> T) -> Option<T> {
     if r.is_none() {
         spool.count_lost(1);
     }
-    t.busy.set(false);
+    t.leave();
     if r.is_some() && state::exiting() {
         writer::flush();
     }
@@ -91,7 +91,7 @@ fn with_ring<T>(f: impl FnOnce(&mut Producer<'static>) -> T) -> Option<T> {
 }
 
 fn ring(t: &'static Thread, spool: Spool<'static>) -> Option<&'static mut Producer<'static>> {
-    // SAFETY: only the thread itself reaches its cell, and `busy` keeps its signal handlers out.
+    // SAFETY: only the thread itself reaches its cell, and `enter` keeps its signal handlers out.
     let held = unsafe { &mut *t.producer.get() };
     if !t.has_producer.get() {
         // Before: a thread that gets no ring has walked stacks all the same.
@@ -111,29 +111,36 @@ fn claim(spool: Spool<'static>) -> Option<Producer<'static>> {
     let end = name.iter().position(|b| *b == 0).unwrap_or(0);
     // SAFETY: no arguments.
     let tid = unsafe { libc::gettid() } as u32;
-    // Many threads may start at once: the writer backs more rings within milliseconds. A thread that got none then does
-    // not wait again: all rings are taken, or there is no memory for more.
+    // Many threads may start at once: the writer backs more rings within milliseconds, or the thread itself does. Rings of
+    // threads that ended are free once the writer has been there. A thread that got none then does not wait again: all rings are
+    // taken (after a tenth of a second), or there is no memory for more (after two: a thread among hundreds is seldom run).
     let t = thread::current();
-    let tries = if t.ringless.replace(true) { 1 } else { 200 };
-    for _ in 0..tries {
-        if let Some(p) = spool.claim_ring(tid, &name[..end]) {
-            t.ringless.set(false);
-            writer::wake();
-            return Some(p);
+    let again = t.ringless.replace(true);
+    let rounds = || match again {
+        true => 1,
+        false if spool::may_grow(spool) => 320,
+        false => 22,
+    };
+    let mut round = 0;
+    while round < rounds() {
+        loop {
+            if let Some(p) = spool.claim_ring(tid, &name[..end]) {
+                t.ringless.set(false);
+                writer::wake();
+                return Some(p);
+            }
+            if round == 0 || !signals::held_off(|| spool::extend(spool)) {
+                break;
+            }
         }
         if state::exiting() {
             break;
         }
         writer::wake();
-        pause();
+        nap::growing(round);
+        round += 1;
     }
     None
-}
-
-fn pause() {
-    let t = libc::timespec { tv_sec: 0, tv_nsec: 200_000 };
-    // SAFETY: a pointer to a local.
-    unsafe { libc::nanosleep(&t, std::ptr::null_mut()) };
 }
 
 /// The calling thread's number in the history; 0: it has none.
@@ -145,9 +152,9 @@ pub fn thread_number() -> u32 {
     with_ring(|p| p.thread()).unwrap_or(0)
 }
 
-/// The thread ends: its ring is free once drained.
+/// The thread ends: its ring are free once drained.
 pub fn thread_ends(t: &Thread) {
-    if t.busy.get() || !t.has_producer.replace(false) {
+    if t.is_busy() || !t.has_producer.replace(false) {
         return;
     }
     // SAFETY: as in `ring`.
@@ -184,7 +191,7 @@ fn push(counts: bool, mut once: impl FnMut(&mut Producer<'static>) -> Pushed) ->
             } else if round == 0 {
                 writer::wake();
             } else {
-                pause();
+                nap::of(200_000);
             }
         }
         STALLED.store(true, Relaxed);

@@ -54,6 +54,15 @@ pub struct Regions {
     beyond: [(Domain, u32); DEEPER],
 }
 
+/// A signal handler jumped out of what a thread did with its regions.
+pub fn left(t: &Thread) {
+    let place = t.regions.get();
+    if !place.is_null() {
+        // SAFETY: made by `first` for this thread alone; nothing of what was left goes on.
+        unsafe { (*place).busy = 0 };
+    }
+}
+
 /// Works on the calling thread's regions; `None`: it has none and there was no memory, or it is at it already.
 fn with<T>(t: &Thread, f: impl FnOnce(&mut Regions, &Thread) -> T) -> Option<T> {
     let place = t.regions.get();

@@ -5,7 +5,8 @@
 //! which dies with the process.
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::*};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
 
 use vramscope_core::record::{ClockKind, Setup, Spool};
 
@@ -190,20 +191,36 @@ fn ticks_per_second() -> u64 {
     ((t1 - t0) as u128 * 1_000_000_000 / u128::from((n1 - n0).max(1))) as u64
 }
 
-/// Backs more rings, when the last free ones are being taken. The writer's work.
-pub fn extend(spool: Spool<'static>) {
+/// Backs more rings, when the last free ones are being taken. The writer's work, and of a thread that finds none where the
+/// writer does not come to it: on a machine that is busy with the program that may be long, and what a thread without a ring
+/// does is lost. Whether there are more now.
+pub fn extend(spool: Spool<'static>) -> bool {
+    static EXTENDING: Mutex<()> = Mutex::new(());
+    let Ok(_turn) = EXTENDING.try_lock() else { return false };
     if !spool.needs_more() {
-        return;
+        return false;
     }
     let fd = FD.load(Relaxed);
     // The program may have closed every descriptor, ours too, and the number may be another file's by now.
     if fd < 0 || inode(fd) != INODE.load(Relaxed) {
-        return;
+        NO_ROOM.store(true, Relaxed);
+        return false;
     }
     let want = (spool.usable_rings() * 2).min(spool.rings()).max(STEP);
-    if back(fd, Spool::prefix_in_words(want, SLOTS)) {
+    let backed = back(fd, Spool::prefix_in_words(want, SLOTS));
+    if backed {
         spool.set_usable_rings(want);
     }
+    NO_ROOM.store(!backed, Relaxed);
+    backed
+}
+
+/// There was no room for more rings when they were last wanted.
+static NO_ROOM: AtomicBool = AtomicBool::new(false);
+
+/// Whether there will be more rings.
+pub fn may_grow(spool: Spool<'static>) -> bool {
+    spool.usable_rings() < spool.rings() && !NO_ROOM.load(Relaxed)
 }
 
 /// The history is whole: the spool is not needed any more.

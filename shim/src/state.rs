@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering::*};
 
 use crate::message::error;
-use crate::{doctor, exit, pool, real, recorder, settings, writer};
+use crate::{doctor, exit, nap, pool, real, recorder, settings, writer};
 
 const UNKNOWN: u8 = 0;
 const ON: u8 = 1;
@@ -83,17 +83,15 @@ fn start() -> bool {
     !FORK_PAGE.load(Acquire).is_null() && !BROKEN.load(Relaxed)
 }
 
-/// Another thread is starting us, which takes a millisecond. It is not waited for at any price: what it needs may be a lock
+/// Another thread is starting us, which takes a millisecond. It is not waited for at any price (0.2 s): what it needs may be a lock
 /// that the waiting thread holds (a constructor, under the loader's), and in a forked child it does not exist. The call is
 /// then served natively.
 fn wait_started(mine: bool) {
-    let nap = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
-    for _ in 0..if mine { 4000 } else { 0 } {
+    for round in 0..if mine { 37 } else { 0 } {
         if !FORK_PAGE.load(Acquire).is_null() || BROKEN.load(Relaxed) {
             return;
         }
-        // SAFETY: a pointer to a local.
-        unsafe { libc::nanosleep(&nap, std::ptr::null_mut()) };
+        nap::growing(round);
     }
 }
 

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use vramscope_core::api::Api;
 use vramscope_core::record::Producer;
 
-use crate::regions::Regions;
+use crate::regions::{self, Regions};
 use crate::unwind::Unwinder;
 
 /// What vramscope keeps for a thread. Starts as all zeroes.
@@ -14,8 +14,9 @@ use crate::unwind::Unwinder;
 pub struct Thread {
     /// The runtime function this thread is in, if it came through one of our runtime names: `Api` as a number.
     pub label: Cell<u8>,
-    /// 1 while vramscope's own recording code runs in the thread: a signal handler that comes here meanwhile is not recorded.
-    pub busy: Cell<bool>,
+    /// Stack pointer of vramscope's own recording code, while it runs in the thread: a signal handler that comes here meanwhile
+    /// is not recorded.
+    busy: Cell<usize>,
     /// Set when the thread's exit has been announced.
     pub leaving: Cell<bool>,
     /// No ring was to be had when the thread last waited for one.
@@ -81,6 +82,48 @@ pub struct Label {
 }
 
 impl Thread {
+    /// Enters the recording code. `false`: the thread is in it already, and this is a signal handler's call.
+    #[inline(always)]
+    pub fn enter(&self) -> bool {
+        let here = stack_pointer();
+        let busy = self.busy.get();
+        if busy != 0 && !self.was_left(busy, here) {
+            return false;
+        }
+        self.busy.set(here);
+        true
+    }
+
+    /// Leaves it.
+    #[inline(always)]
+    pub fn leave(&self) {
+        self.busy.set(0);
+    }
+
+    /// Whether the thread is in it.
+    pub fn is_busy(&self) -> bool {
+        self.busy.get() != 0
+    }
+
+    /// Whether a handler jumped out of recording code whose frame was at `busy` (siglongjmp). A handler's frames lie below those
+    /// that it interrupted, or on a stack of its own.
+    #[cold]
+    fn was_left(&self, busy: usize, here: usize) -> bool {
+        // SAFETY: all zeroes is a valid structure.
+        let mut own: libc::stack_t = unsafe { std::mem::zeroed() };
+        // SAFETY: a pointer to a local.
+        if unsafe { libc::sigaltstack(std::ptr::null(), &mut own) } != 0 || own.ss_flags & libc::SS_ONSTACK != 0 {
+            return false;
+        }
+        let begin = own.ss_sp as usize;
+        let on_own = own.ss_flags & libc::SS_DISABLE == 0 && (begin..begin + own.ss_size).contains(&busy);
+        let left = on_own || here >= busy;
+        if left {
+            regions::left(self);
+        }
+        left
+    }
+
     /// The runtime call that this driver call is part of, if there is one. `here` is any address in the caller's frame.
     #[inline]
     pub fn label(&self, here: usize) -> Option<Label> {

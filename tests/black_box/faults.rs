@@ -118,6 +118,27 @@ fn a_pipe_that_is_read() {
     assert_eq!(history.allocations(), 600);
 }
 
+/// A hook waits for a stuck writer, and a signal handler jumps out of it: the thread counted as recording for good, and nothing
+/// of it was recorded any more.
+#[test]
+fn a_jump_out_of_a_hook_that_waits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("a pipe");
+    let path = pipe.clone();
+    let reader = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        fs::read_to_string(path).expect("the pipe")
+    });
+    let program = Program::new("left", Link::Driver).arg("jumps").env("VRAMSCOPE_TRACE", &pipe).unchecked().talks();
+    let run = program.run(Mode::Recording);
+    run.assert_success();
+    assert_eq!(run.stdout, "jumped: 1\n");
+    let text = reader.join().expect("the reader");
+    let after = text.lines().filter(|l| l.contains("\"kind\":\"alloc\"") && l.contains("\"bytes\":7777")).count();
+    assert_eq!(after, 50);
+}
+
 /// No place for the spool where the launcher wants it: it goes elsewhere.
 #[test]
 fn no_run_folder() {

@@ -1,6 +1,7 @@
 /* Stream-ordered memory: what a program may rely on when it allocates and frees on streams. Every case writes numbers of its
  * own into each block with kernels that act when they end, so that a block handed out too early, to whoever, is seen. */
 #include "ordered.h"
+#include <sys/resource.h>
 
 enum { N = 20000 };
 
@@ -317,6 +318,90 @@ static void case_captures(void) {
   capturing(cudaStreamCaptureModeThreadLocal);
   capturing(cudaStreamCaptureModeGlobal);
   verdict("captures");
+}
+/* What Triton, numba and CuPy ask about a pointer. */
+static void asked(const char* when, CUdeviceptr p, CUdeviceptr from, size_t bytes) {
+  CUdeviceptr at = 0, base = 0, start = 0;
+  unsigned type = 9, managed = 9;
+  int ordinal = -5;
+  size_t size = 0, range = 0;
+  CUcontext context = (CUcontext)7;
+  int code = (int)cuPointerGetAttribute(&at, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, p);
+  printf("%s: pointer %d %d;", when, code, code == 0 && at == p);
+  code = (int)cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p);
+  printf(" type %d %u;", code, type);
+  code = (int)cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, p);
+  printf(" managed %d %u;", code, managed);
+  code = (int)cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p);
+  printf(" device %d %d;", code, ordinal);
+  code = (int)cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, p);
+  printf(" context %d;", code);
+  code = (int)cuMemGetAddressRange(&base, &size, p);
+  printf(" range %d %d", code, code == 0 && base == from && size == bytes);
+  CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                 CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  void* data[] = {&type, &at, &ordinal, &start, &range};
+  code = (int)cuPointerGetAttributes(5, which, data, p);
+  printf("; all at once %d type %u %d device %d range %d", code, type, at == p, ordinal, start == from && range == bytes);
+  struct cudaPointerAttributes a;
+  memset(&a, 0, sizeof a);
+  code = (int)cudaPointerGetAttributes(&a, (void*)(uintptr_t)p);
+  printf("; runtime %d type %d %d\n", code, (int)a.type, a.devicePointer == (void*)(uintptr_t)p);
+  cudaGetLastError();
+}
+static CUdeviceptr asked_about;
+static void* asks(void* arg) {
+  (void)arg;
+  MUST(cudaSetDevice(0));
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  MUST(cuThreadExchangeStreamCaptureMode(&mode));
+  asked("another thread", asked_about, asked_about, 4 * N);
+  return NULL;
+}
+static void case_asked_in_capture(void) {
+  begin_on(0);
+  CUstream a = make(NON_BLOCKING), b = make(NON_BLOCKING), c = make(NON_BLOCKING);
+  cudaGraph_t g, other;
+  cudaGraphExec_t exec;
+  pthread_t t;
+  CUdeviceptr out = get(4 * N, a);
+  MUST(cudaStreamBeginCapture(a, cudaStreamCaptureModeThreadLocal));
+  CUdeviceptr p = get(4 * N, a), q = get(8 * N, a);
+  asked("begin", p, p, 4 * N);
+  asked("inside", p + 1000, p, 4 * N);
+  asked("in no memory", 0x123456789000ull, 0, 0);
+  asked("other memory", out, out, 4 * N);
+  asked_about = p;
+  REQUIRE(!pthread_create(&t, NULL, asks, NULL));
+  pthread_join(t, NULL);
+  after(b, a); /* b joins */
+  CUdeviceptr r = get(4 * N, b);
+  asked("of a stream that joined", r, r, 4 * N);
+  put(r, b);
+  after(a, b);
+  put(q, a);
+  asked("freed in it", q, q, 8 * N);
+  slow_fill(a, p, N, 77, 1);
+  slow_copy(a, out, p, N, 1);
+  MUST(cudaStreamBeginCapture(c, cudaStreamCaptureModeThreadLocal)); /* a second one, which goes on */
+  CUdeviceptr s = get(4 * N, c);
+  MUST(cudaStreamEndCapture(a, &g));
+  asked("the other capture's", s, s, 4 * N);
+  asked("after it", p, p, 4 * N);
+  put(s, c);
+  MUST(cudaStreamEndCapture(c, &other));
+  asked("after both", s, s, 4 * N);
+  MUST(cudaGraphDestroy(other));
+  MUST(cudaGraphInstantiate(&exec, g, 0));
+  MUST(cudaGraphLaunch(exec, a));
+  MUST(cudaStreamSynchronize(a));
+  asked("launched", p, p, 4 * N);
+  check_block("by the graph", out, N, 77, a);
+  put(p, a);
+  MUST(cudaGraphExecDestroy(exec));
+  MUST(cudaGraphDestroy(g));
+  put(out, a);
+  verdict("asked in a capture");
 }
 /* What a capture in the strictest mode forbids the thread that began it. */
 static void case_forbidden(void) {
@@ -685,6 +770,39 @@ static void case_ended_threads(void) {
   verdict("ended threads");
 }
 
-CASES(CASE(one_stream), CASE(steal), CASE(steal_alone), CASE(steal_when_full), CASE(held), CASE(held_by_an_ended_stream), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
+/* Short threads with their own default streams: hundreds at once, all of them the first to ask for memory, and one after the
+ * other. What one leaves, and what it waits for, must cost the others nothing. */
+static pthread_barrier_t ready;
+static void* short_thread(void* arg) {
+  void *p, *q;
+  MUST(cudaSetDevice(0));
+  if (arg) pthread_barrier_wait(&ready);
+  for (int i = 0; i < 4; ++i) {
+    MUST(cudaMallocAsync_ptsz(&p, 3000 + 512 * (size_t)i, NULL));
+    MUST(cudaMallocAsync_ptsz(&q, 100000, NULL));
+    slow_fill(CU_STREAM_PER_THREAD, (CUdeviceptr)(uintptr_t)p, 700, i, 1);
+    MUST(cudaFreeAsync_ptsz(p, NULL));
+    MUST(cudaFreeAsync_ptsz(q, NULL));
+  }
+  return NULL;
+}
+static void case_short_threads(void) {
+  enum { CROWD = 400 };
+  static pthread_t t[CROWD];
+  begin_on(0);
+  MUST(pthread_barrier_init(&ready, NULL, CROWD));
+  for (int i = 0; i < CROWD; ++i) REQUIRE(!pthread_create(&t[i], NULL, short_thread, &ready));
+  for (int i = 0; i < CROWD; ++i) pthread_join(t[i], NULL);
+  for (int i = 0; i < 1000; ++i) {
+    REQUIRE(!pthread_create(&t[0], NULL, short_thread, NULL));
+    pthread_join(t[0], NULL);
+  }
+  struct rusage used;
+  MUST(getrusage(RUSAGE_SELF, &used));
+  printf("cheap: %d\n", used.ru_utime.tv_sec + used.ru_stime.tv_sec < 2);
+  verdict("short threads");
+}
+
+CASES(CASE(one_stream), CASE(short_threads), CASE(asked_in_capture), CASE(steal), CASE(steal_alone), CASE(steal_when_full), CASE(held), CASE(held_by_an_ended_stream), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
       CASE(graph), CASE(captures), CASE(forbidden), CASE(endless), CASE(freed_beside_capture), CASE(handed_over), CASE(threads), CASE(many_streams), CASE(devices), CASE(no_access),
       CASE(contexts), CASE(reset), CASE(ended_threads))

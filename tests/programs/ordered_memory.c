@@ -56,6 +56,50 @@ static void case_full(void) {
   printf("1 PiB: %s\n", huge ? "yes" : "no");
   verdict("full");
 }
+/* A device that is full of what was freed just before, or beside, a capture: others get it while the capture goes on. */
+static void case_full_beside_capture(void) {
+  begin_on(0);
+  CUstream a = stream(cudaStreamNonBlocking), b = stream(cudaStreamNonBlocking), c = stream(cudaStreamNonBlocking);
+  for (int way = 0; way < 5; ++way) {
+    /* freed on another stream before or in it, on the stream that captures, by cuMemFree in it; plain memory, freed before */
+    static const char* const what[] = {"before", "beside", "own", "plain free", "plain"};
+    static CUdeviceptr p[20];
+    cudaGraph_t g;
+    CUdeviceptr out = get(40000, b);
+    CUstream of = way == 2 ? a : b;
+    for (int i = 0; i < 20; ++i) MUST(cuMemsetD32Async(p[i] = way == 4 ? take(35 * MB) : get(35 * MB, of), 10 * way, 1, of));
+    slow_fill(of, p[0], 10000, 70 + way, MS(8));
+    slow_copy(of, out, p[0], 10000, MS(4));
+    if (way == 0 || way == 2)
+      for (int i = 0; i < 20; ++i) put(p[i], of);
+    if (way == 4)
+      for (int i = 0; i < 20; ++i) MUST(cuMemFree(p[i]));
+    MUST(cudaStreamBeginCapture(a, way == 1 ? cudaStreamCaptureModeThreadLocal : cudaStreamCaptureModeRelaxed));
+    slow_fill(a, out, 10000, 1, 1);
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED; /* what PyTorch does around such calls */
+    MUST(cuThreadExchangeStreamCaptureMode(&mode));
+    if (way == 3) MUST(cudaStreamSynchronize(b));
+    if (way == 1 || way == 3)
+      for (int i = 0; i < 20; ++i) {
+        if (way == 1) put(p[i], b);
+        else MUST(cuMemFree(p[i]));
+      }
+    CUdeviceptr large = try(700 * MB, c);
+    printf("%s: %s\n", what[way], large ? "yes" : "no");
+    MUST(cuThreadExchangeStreamCaptureMode(&mode));
+    if (large) slow_fill(c, large, 10000, 5, 1);
+    SAY(cudaStreamEndCapture(a, &g));
+    if (g) MUST(cudaGraphDestroy(g));
+    check_block(what[way], out, 10000, 70 + way, of);
+    if (large) {
+      check_block("large", large, 10000, 5, c);
+      MUST(cuMemFree(large));
+    }
+    put(out, b);
+    MUST(cudaDeviceSynchronize());
+  }
+  verdict("full beside a capture");
+}
 /* Every other user of the device gets the memory that was given back. */
 static void case_others(void) {
   begin_on(0);
@@ -398,6 +442,74 @@ static void case_pools(void) {
   printf("used %llu\n", pool_number(standard, cudaMemPoolAttrUsedMemCurrent));
   verdict("pools");
 }
+/* The default pool's counters beside those of a pool of the program's own. */
+static void both(const char* what, cudaMemPool_t mine) {
+  cudaMemPool_t pools[2] = {pool_of(0), mine};
+  printf("%s:", what);
+  for (int i = 0; i < 2; ++i) printf(" %llu of %llu", pool_number(pools[i], cudaMemPoolAttrUsedMemCurrent), pool_number(pools[i], cudaMemPoolAttrUsedMemHigh));
+  printf(", not less reserved: %d\n", pool_number(pools[0], cudaMemPoolAttrReservedMemHigh) >= pool_number(pools[0], cudaMemPoolAttrUsedMemHigh));
+}
+static CUdeviceptr get_from(cudaMemPool_t pool, size_t bytes, CUstream s) {
+  void* p = NULL;
+  MUST(cudaMallocFromPoolAsync(&p, bytes, pool, s));
+  return (CUdeviceptr)(uintptr_t)p;
+}
+static cudaMemPool_t pool_of_ours(void) {
+  CUmemPoolProps props;
+  cudaMemPool_t mine;
+  memset(&props, 0, sizeof props);
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  MUST(cudaMemPoolCreate(&mine, &props));
+  return mine;
+}
+static void case_two_pools(void) {
+  begin_on(0);
+  CUstream a = stream(cudaStreamNonBlocking);
+  CUdeviceptr early = get(50 * MB + 3, a), stays = get(1000, a);
+  put(early, a);
+  cudaMemPool_t mine = pool_of_ours();
+  both("made", mine);
+  CUdeviceptr p = get_from(mine, 100 * MB, a);
+  both("of the other", mine);
+  CUdeviceptr q = get(60 * MB + 1, a);
+  both("of the default", mine);
+  put(p, a);
+  both("of the other, freed", mine);
+  CUdeviceptr r = get(5000, a);
+  both("a small one", mine);
+  MUST(cuMemFree(q));
+  both("freed", mine);
+  set_pool_number(pool_of(0), cudaMemPoolAttrUsedMemHigh, 0);
+  both("reset", mine);
+  p = get_from(mine, 200 * MB, a);
+  set_pool_number(mine, cudaMemPoolAttrUsedMemHigh, 0);
+  both("the other's reset", mine);
+  MUST(cudaMemPoolDestroy(mine)); /* with a block alive */
+  mine = pool_of_ours();
+  both("destroyed", mine);
+  put(p, a);
+  put(r, a);
+  put(stays, a);
+  both("all freed", mine);
+}
+/* Threads that get each other's addresses from one pool, and free by cuMemFree. */
+static cudaMemPool_t shared_pool;
+static void* from_pool(void* arg) {
+  size_t bytes = 3000 + 512 * (size_t)(uintptr_t)arg; /* one class, other bytes */
+  MUST(cudaSetDevice(0));
+  for (int i = 0; i < 4000; ++i) MUST(cuMemFree(get_from(shared_pool, bytes - i % 3, NULL)));
+  return NULL;
+}
+static void case_pool_of_threads(void) {
+  begin_on(0);
+  shared_pool = pool_of_ours();
+  pthread_t t[6];
+  for (int i = 0; i < 6; ++i) REQUIRE(!pthread_create(&t[i], NULL, from_pool, (void*)(uintptr_t)(i % 2)));
+  for (int i = 0; i < 6; ++i) pthread_join(t[i], NULL);
+  MUST(cudaDeviceSynchronize());
+  printf("used %llu\n", pool_number(shared_pool, cudaMemPoolAttrUsedMemCurrent));
+}
 /* 300 MiB may be used: VRAMSCOPE_LIMIT, or a device that small. */
 static void case_limited(void) {
   begin_on(0);
@@ -505,4 +617,4 @@ static void case_combed(void) {
   verdict("combed");
 }
 
-CASES(CASE(full), CASE(combed), CASE(others), CASE(info), CASE(attributes), CASE(threshold), CASE(pointers), CASE(errors), CASE(pools), CASE(limited), CASE(leak), CASE(fork))
+CASES(CASE(full), CASE(combed), CASE(full_beside_capture), CASE(two_pools), CASE(pool_of_threads), CASE(others), CASE(info), CASE(attributes), CASE(threshold), CASE(pointers), CASE(errors), CASE(pools), CASE(limited), CASE(leak), CASE(fork))

@@ -4,11 +4,15 @@
 use crate::pythons::{Python, Tally, known, programs, strangers, with};
 use crate::support::{Mode, Program, Run};
 
-/// The program with the stand-in of CuPy, and with what `more` adds to PYTHONPATH.
-fn program(python: &Python, case: &str, more: &str) -> Program {
+/// A script with the stand-ins of the frameworks, and with what `more` adds to PYTHONPATH.
+fn script(python: &Python, name: &str, case: &str, more: &str) -> Program {
     let folder = programs();
     let path = format!("{}:{}/frameworks{more}", folder.display(), folder.display());
-    python.script("pool_on.py").arg(case).env("PYTHONPATH", path)
+    python.script(name).arg(case).env("PYTHONPATH", path)
+}
+
+fn program(python: &Python, case: &str, more: &str) -> Program {
+    script(python, "pool_on.py", case, more)
 }
 
 fn launched(program: &Program) -> Run {
@@ -37,6 +41,29 @@ fn cupy_gets_the_asynchronous_allocator() {
             tally.check(run.stdout.ends_with(expected), || format!("{case} {broken}: {}", run.stdout));
             tally.check(run.stdout.contains("False False []\n"), || run.stdout.clone());
         }
+    });
+}
+
+/// PyTorch's compiler records CUDA graphs without trees with the backend that was asked for; what the program sets stays, and
+/// that it cannot work is said once.
+#[test]
+fn the_compiler_does_without_trees() {
+    every("the_compiler_does_without_trees", |python, tally| {
+        let compiled = |case| script(python, "compiled.py", case, "");
+        let alone = "False cudaMallocAsync\nFalse\nf alone with 2 inputs\ng alone with 1 inputs\n1\n";
+        tally.check(launched(&compiled("plain")).stdout == alone, || "with trees".to_owned());
+        tally.check(launched(&compiled("never")).stdout == "False cudaMallocAsync\n", || {
+            "without a compiler".to_owned()
+        });
+        let trees = "True\ntrees of f with 2 inputs\ntrees of g with 1 inputs\n1\n";
+        let native = launched(&compiled("plain").env("PYTORCH_CUDA_ALLOC_CONF", "backend:native"));
+        tally.check(native.stdout == format!("False native\n{trees}"), || native.stdout.clone());
+        let own = compiled("own").launched(&["-q", "--pool", "on"]).run(Mode::Bare);
+        own.assert_success();
+        tally.check(own.stdout == format!("False cudaMallocAsync\n{trees}"), || own.stdout.clone());
+        let said = own.stderr.lines().filter(|l| l.starts_with("vramscope: pool on: ")).count();
+        tally
+            .check(said == 1 && own.stderr.contains("cudagraph_trees stays True as you set it"), || own.stderr.clone());
     });
 }
 
@@ -76,6 +103,7 @@ fn it_says_whom_it_asks() {
     let run = program(python, "plain", "").launched(&["--pool", "on"]).run(Mode::Bare);
     let said = run.stderr.lines().filter(|l| l.starts_with("vramscope: pool on: ")).collect::<Vec<_>>();
     assert!(said.len() == 1 && said[0].contains("PyTorch (backend:cudaMallocAsync)"), "{said:?}");
+    assert!(said[0].contains("torch.compile (triton.cudagraph_trees=False, by the same)"), "{said:?}");
     assert!(run.stdout.contains("PYTORCH_CUDA_ALLOC_CONF backend:cudaMallocAsync\n"), "{}", run.stdout);
     assert!(run.stdout.contains("XLA_PYTHON_CLIENT_ALLOCATOR cuda_async\n"), "{}", run.stdout);
     assert!(run.stdout.contains("XLA_PYTHON_CLIENT_PREALLOCATE false\n"), "{}", run.stdout);

@@ -1,5 +1,6 @@
 //! The driver, as the arena sees it.
 
+use std::sync::RwLockReadGuard;
 use std::sync::atomic::Ordering::*;
 
 use once_cell::sync::OnceCell;
@@ -8,7 +9,8 @@ use vramscope_core::arena::{Backing, PAGE, StreamId};
 use vramscope_core::event::{Event as Record, EventKind, FreeHow, Memory};
 
 use super::events::{self, Event};
-use super::{Arena, access, ranges, streams};
+use super::streams::{self, Known};
+use super::{Arena, access, ranges};
 use crate::cuda::{self, Result, STREAM_PER_THREAD, SUCCESS};
 use crate::{capture, context, driver, limit, recorder, state, thread};
 
@@ -58,6 +60,8 @@ impl Backing for Gpu {
     }
 
     fn unreserve(&self, address: u64, bytes: u64) {
+        // Before: afterwards they may be another's.
+        ranges::remove(address);
         driver::free_addresses(address, bytes);
     }
 
@@ -160,13 +164,13 @@ impl Backing for Gpu {
 
     fn record(&self, stream: StreamId) -> Option<Event> {
         let known = streams::get(stream.0)?;
-        // An event in a stream that captures would be part of the capture.
-        let _gate = capture::gate()?;
-        let _using = events::using(known.named.context, known.generation)?;
         let handle = context::slot(known.named.context).handle();
+        // Another thread's own default stream has no name here: the whole context then, which no capture allows.
+        let nameless = is_nameless(&known);
+        let _gate = if nameless { capture::gate() } else { gate_of(&known) }?;
+        let _using = events::using(known.named.context, known.generation)?;
         let event = events::take(known.named.context)?;
-        // Another thread's own default stream has no name here: the whole context then.
-        let ok = if known.named.handle == STREAM_PER_THREAD && known.thread != streams::me() {
+        let ok = if nameless {
             driver::record(handle, event.handle) == SUCCESS
         } else {
             driver::record_in(handle, known.named.handle, event.handle)
@@ -181,7 +185,7 @@ impl Backing for Gpu {
 
     fn wait(&self, stream: StreamId, event: &Event) -> bool {
         let Some(known) = streams::get(stream.0) else { return false };
-        let Some(_gate) = capture::gate() else { return false };
+        let Some(_gate) = gate_of(&known) else { return false };
         let Some(_using) = events::using(known.named.context, known.generation) else { return false };
         let handle = context::slot(known.named.context).handle();
         // An event whose context has ended stands for work that is done.
@@ -195,6 +199,19 @@ impl Backing for Gpu {
     fn release(&self, event: Event) {
         event.put();
     }
+}
+
+/// Whether a stream is another thread's own default one.
+fn is_nameless(known: &Known) -> bool {
+    known.named.handle == STREAM_PER_THREAD && known.thread != streams::me()
+}
+
+/// Room to use a stream that does not capture: an event in one that does would be part of the capture, or spoil it. (A
+/// nameless one's name would mean this thread's.)
+fn gate_of(known: &Known) -> Option<RwLockReadGuard<'static, ()>> {
+    let context = context::slot(known.named.context).handle();
+    let captures = || driver::captures_in(context, known.named.handle);
+    if is_nameless(known) { capture::gate() } else { capture::gate_beside(captures) }
 }
 
 /// How the free of a block is told: it stays with the arena, and nobody waits.

@@ -9,7 +9,7 @@ use std::sync::{Mutex, RwLock, RwLockReadGuard};
 use vramscope_core::pool::ContextId;
 
 use crate::context::{self, MAX};
-use crate::{cuda, driver};
+use crate::{cuda, driver, nap};
 
 /// A point in a stream's work.
 #[derive(Debug)]
@@ -69,7 +69,21 @@ impl Event {
             // Its context ended, and its work with it; or is about to.
             None => return generation(self.context) != self.generation,
         };
-        driver::relaxed(|| driver::is_event_done(self.handle))
+        driver::relaxed(|| driver::query(self.handle)) == cuda::SUCCESS
+    }
+
+    /// Waits until its work is done or has failed; with naps, because nothing may be held meanwhile, neither a lock nor the
+    /// driver's own waiting for a context. `false`: it failed, or its context is about to end.
+    pub fn wait(&self) -> bool {
+        for round in 0.. {
+            match self.with(|e| driver::relaxed(|| driver::query(e))) {
+                Some(cuda::ERROR_NOT_READY) => {}
+                Some(result) => return result == cuda::SUCCESS,
+                None => return self.is_over(),
+            }
+            nap::growing(round);
+        }
+        false
     }
 
     /// Uses it; `None`: its context ends or has ended, and is this context no longer.

@@ -2,12 +2,12 @@
 //! other process can see. What is asked about them is answered for the arena and the driver's own memory together.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 
 use vramscope_core::arena::Block;
 
-use super::{access, of};
+use super::{Arena, access, of};
 use crate::cuda::{
     self, Access, MEM_ALLOCATION_TYPE_PINNED, MEM_LOCATION_TYPE_DEVICE, POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT,
     POOL_RESERVED_HIGH, POOL_USED_CURRENT, POOL_USED_HIGH, PoolProps, Result, SUCCESS,
@@ -22,7 +22,7 @@ struct MemoryPool {
     default: bool,
     /// Its release threshold, if the program set it.
     threshold: Option<u64>,
-    /// Bytes in use of a pool of the program's, and at most.
+    /// Bytes in use of a pool of the program's, and at most; of a default one, since there is another.
     used: u64,
     high: u64,
 }
@@ -38,8 +38,9 @@ struct Table {
 
 /// Devices whose current pool is their default one: the usual case, looked at without the lock.
 static USUAL: AtomicU64 = AtomicU64::new(0);
-/// Blocks of the program's own pools.
-static OWNED: AtomicUsize = AtomicUsize::new(0);
+/// Devices with pools of the program's own: the default one's bytes are counted apart from theirs. Elsewhere they are all
+/// that the arena serves.
+static MIXED: AtomicU64 = AtomicU64::new(0);
 
 fn bit(device: i32) -> u64 {
     1u64.checked_shl(device as u32).unwrap_or(0)
@@ -65,6 +66,10 @@ impl Table {
             USUAL.fetch_or(bit(device), Release);
         }
         Some(current)
+    }
+
+    fn default_of(&mut self, device: i32) -> Option<&mut MemoryPool> {
+        self.pools.values_mut().find(|p| p.default && p.device == device)
     }
 
     /// Makes a handle known that may be some device's default pool.
@@ -115,7 +120,17 @@ pub fn created(pool: usize, props: &PoolProps) {
         && props.location_type == MEM_LOCATION_TYPE_DEVICE
         && props.max_size == 0;
     if ours {
-        table().pools.insert(pool, MemoryPool { device: props.location_id, ..MemoryPool::default() });
+        let device = props.location_id;
+        let counts = of(device).map(|a| a.counts()).unwrap_or_default();
+        let mut t = table();
+        t.pools.insert(pool, MemoryPool { device, ..MemoryPool::default() });
+        let first = MIXED.fetch_or(bit(device), AcqRel) & bit(device) == 0;
+        if first
+            && t.meet(device).is_some()
+            && let Some(default) = t.default_of(device)
+        {
+            (default.used, default.high) = (counts.requested.now, counts.requested.peak);
+        }
     }
 }
 
@@ -127,29 +142,45 @@ pub fn destroyed(pool: usize) {
     t.current.retain(|_, current| *current != pool);
 }
 
-/// A block was taken for a pool of the program's own.
-pub fn note_alloc(pool: usize, block: &Block) {
-    let mut t = table();
-    if let Some(p) = t.pools.get_mut(&pool) {
-        p.used += block.requested;
-        p.high = p.high.max(p.used);
-        t.owners.insert(block.address, pool);
-        OWNED.store(t.owners.len(), Release);
+/// Whether an arena serves memory pools of a device that has several.
+fn is_mixed(arena: &Arena) -> Option<i32> {
+    let mixed = MIXED.load(Acquire);
+    let device = arena.backing().device();
+    (mixed & bit(device) != 0 && of(device).is_some_and(|a| std::ptr::eq(a, arena))).then_some(device)
+}
+
+/// A block was taken for a pool of the program's own; 0: the default one.
+#[inline]
+pub fn note_alloc(arena: &Arena, pool: usize, block: &Block) {
+    if MIXED.load(Relaxed) != 0
+        && let Some(device) = is_mixed(arena)
+    {
+        let mut t = table();
+        let owner = if pool == 0 { t.default_of(device) } else { t.pools.get_mut(&pool) };
+        if let Some(p) = owner {
+            p.used += block.requested;
+            p.high = p.high.max(p.used);
+            if pool != 0 {
+                t.owners.insert(block.address, pool);
+            }
+        }
     }
 }
 
-/// A block was given back.
-pub fn note_free(address: u64, bytes: u64) {
-    if OWNED.load(Acquire) == 0 {
-        return;
-    }
-    let mut t = table();
-    let owner = t.owners.remove(&address);
-    OWNED.store(t.owners.len(), Release);
-    if let Some(pool) = owner
-        && let Some(p) = t.pools.get_mut(&pool)
+/// A block is about to be given back: afterwards its address may be another's.
+#[inline]
+pub fn note_free(arena: &Arena, block: &Block) {
+    if MIXED.load(Relaxed) != 0
+        && let Some(device) = is_mixed(arena)
     {
-        p.used = p.used.saturating_sub(bytes);
+        let mut t = table();
+        let pool = match t.owners.remove(&block.address) {
+            Some(pool) => t.pools.get_mut(&pool),
+            None => t.default_of(device),
+        };
+        if let Some(p) = pool {
+            p.used = p.used.saturating_sub(block.requested);
+        }
     }
 }
 
@@ -189,15 +220,17 @@ pub fn attribute(pool: usize, attribute: i32) -> Attribute {
         };
     }
     let (device, others) = (p.device, others());
+    let mixed = (MIXED.load(Acquire) & bit(device) != 0).then_some((p.used, p.high));
     drop(t);
     let Some(arena) = of(device) else { return Attribute::Driver };
     let c = arena.counts();
+    // As the driver counts: what was asked for, to the byte.
+    let (used, high) = mixed.unwrap_or((c.requested.now, c.requested.peak));
     Attribute::Add(match attribute {
-        // As the driver counts: what was asked for, to the byte.
-        POOL_USED_CURRENT => c.requested.now.saturating_sub(others),
-        POOL_USED_HIGH => c.requested.peak.saturating_sub(others),
-        POOL_RESERVED_CURRENT => c.reserved.now.saturating_sub(others),
-        POOL_RESERVED_HIGH => c.reserved.peak.saturating_sub(others),
+        POOL_USED_CURRENT => used,
+        POOL_USED_HIGH => high,
+        POOL_RESERVED_CURRENT => c.reserved.now.saturating_sub(others).max(used),
+        POOL_RESERVED_HIGH => c.reserved.peak.saturating_sub(others).max(high),
         _ => return Attribute::Driver,
     })
 }
@@ -216,6 +249,9 @@ pub fn set_attribute(pool: usize, attribute: i32, value: u64) {
         POOL_RELEASE_THRESHOLD => p.threshold = Some(value),
         POOL_RESERVED_HIGH | POOL_USED_HIGH if p.default => {
             let device = p.device;
+            if attribute == POOL_USED_HIGH {
+                p.high = p.used;
+            }
             drop(t);
             if let Some(a) = of(device) {
                 a.reset_peaks();

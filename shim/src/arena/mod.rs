@@ -9,6 +9,7 @@ mod access;
 mod backing;
 mod events;
 mod memory_pools;
+mod plain_free;
 mod private;
 mod ranges;
 mod streams;
@@ -16,13 +17,14 @@ mod streams;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 
-use vramscope_core::arena::{self, Options, StreamId};
+use vramscope_core::arena::{self, Backing, Options, StreamId};
 use vramscope_core::event::TrimWhy;
 use vramscope_core::pool::{ContextId, Trimmed};
 
 pub use backing::{Gpu, KEPT};
 pub use memory_pools::{Attribute, Serves, attribute, created, destroyed, is_told, serves, set_access, set_attribute};
 pub use memory_pools::{forget_current, note_alloc, note_free, pool_of, trim_to};
+pub use plain_free::{any_put_off, finish_put_off, plain_free};
 pub use private::{begin as begin_private, end as end_private, of as private_of, release as release_private};
 pub use streams::{Named, named, unnamed};
 
@@ -164,7 +166,7 @@ pub fn trim_all(why: TrimWhy) -> u64 {
 pub fn give_back(why: TrimWhy) -> u64 {
     let given = trim_all(why);
     let kept = |a: &Arena| a.usage().reserved.saturating_sub(a.usage().allocated) >= arena::PAGE;
-    if given > 0 || !all().any(kept) {
+    if given > 0 || !(all().any(kept) || any_put_off()) {
         return given;
     }
     let mut devices: Vec<i32> = all().map(|a| a.backing().device()).collect();
@@ -178,7 +180,7 @@ pub fn give_back(why: TrimWhy) -> u64 {
 /// Waits for the device's work, so that all of its free memory is free for anybody. `false`: it can't be done now.
 pub fn settle(device: i32) -> bool {
     if capture::any() {
-        return false;
+        return settle_beside_capture(device);
     }
     let marks: Vec<_> = of_device(device).map(|a| (a, a.mark())).collect();
     let done = driver::relaxed(|| {
@@ -188,6 +190,50 @@ pub fn settle(device: i32) -> bool {
         marks.into_iter().for_each(|(a, mark)| a.all_synced(mark));
     }
     done
+}
+
+/// While a stream captures the device can't be waited for. Each stream that does not is, for itself. (Of one that does, what
+/// it freed until then has an event: [`capture_begins`].)
+fn settle_beside_capture(device: i32) -> bool {
+    let mut waited = any_put_off();
+    plain_free::finish_beside_capture(device, || {
+        for a in of_device(device) {
+            let mark = a.mark();
+            for stream in streams::of_device(device) {
+                let Some(event) = a.backing().record(StreamId(stream)) else { continue };
+                if event.wait() {
+                    a.stream_synced(StreamId(stream), mark);
+                    waited = true;
+                }
+                a.backing().release(event);
+            }
+        }
+    });
+    waited
+}
+
+/// A stream is about to capture. No event can be recorded in it meanwhile, nor in those that join it: so now, in each that has
+/// freed memory. (That is what a trim begins with.)
+pub fn capture_begins() {
+    all().for_each(|a| {
+        driver::relaxed(|| a.trim(u64::MAX));
+    });
+}
+
+/// What the driver answers to a call for memory where a capture forbids it to this thread, and spoils that capture by. The
+/// arena needs no such call, so it asks a question that is forbidden in the same cases (measured), in the program's own mode.
+pub fn forbidden() -> Option<crate::cuda::Result> {
+    if !capture::any() {
+        return None;
+    }
+    let id = context::current()?.id;
+    let event = {
+        let _using = events::using(id, events::generation(id))?;
+        events::take(id)?
+    };
+    let answer = event.with(driver::query);
+    event.put();
+    answer.filter(|r| *r == crate::cuda::ERROR_STREAM_CAPTURE_UNSUPPORTED)
 }
 
 /// Set once a wait of the program's has told of a fault on the device: from then on every call of the driver fails, and what

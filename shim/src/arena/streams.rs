@@ -153,6 +153,11 @@ pub fn of_thread() -> Vec<u64> {
     all().by_id.values().filter(|k| k.thread == me).map(|k| k.named.id).collect()
 }
 
+/// The streams of a device.
+pub fn of_device(device: i32) -> Vec<u64> {
+    all().by_id.values().filter(|k| k.named.device == device).map(|k| k.named.id).collect()
+}
+
 /// A stream by its number.
 pub fn get(id: u64) -> Option<Known> {
     all().by_id.get(&id).copied()

@@ -42,6 +42,13 @@ pub fn record_in(context: Context, stream: Stream, event: cuda::Event) -> bool {
     if of_context { within(context, record) } else { record() }.unwrap_or(false)
 }
 
+/// Whether a stream of a context captures, as far as that can be told.
+pub fn captures_in(context: Context, stream: Stream) -> Option<bool> {
+    let captures = || captures(stream, false).ok();
+    let of_context = stream <= STREAM_PER_THREAD;
+    if of_context { within(context, captures) } else { captures() }
+}
+
 /// Later work of a stream waits for an event.
 pub fn wait_in(context: Context, stream: Stream, event: cuda::Event) -> bool {
     let Some(f) = cuStreamWaitEvent() else { return false };
@@ -51,10 +58,11 @@ pub fn wait_in(context: Context, stream: Stream, event: cuda::Event) -> bool {
     if of_context { within(context, wait) } else { wait() }.unwrap_or(false)
 }
 
-/// Whether everything before the event is done.
-pub fn is_event_done(event: cuda::Event) -> bool {
+/// What the driver says to the question whether everything before the event is done.
+pub fn query(event: cuda::Event) -> Result {
+    let Some(f) = cuEventQuery() else { return cuda::ERROR_NOT_FOUND };
     // SAFETY: an event that is alive.
-    cuEventQuery().is_some_and(|f| unsafe { f(event) } == SUCCESS)
+    unsafe { f(event) }
 }
 
 /// An event is not needed any more.

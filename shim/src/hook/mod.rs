@@ -4,6 +4,7 @@ pub mod capture;
 pub mod context;
 pub mod device;
 pub mod export;
+mod in_capture;
 pub mod lookup;
 pub mod managed;
 pub mod memory_pool;

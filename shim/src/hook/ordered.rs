@@ -12,6 +12,7 @@ use super::served::{self, Ask};
 use super::{Request, recorded_free};
 use crate::arena;
 use crate::call::Call;
+use crate::captured;
 use crate::cuda::{self, DevicePtr, Ptr, Result, STREAM_PER_THREAD, SUCCESS, Size, Stream};
 use crate::hooks::{self, types};
 use crate::pool::POOL;
@@ -62,14 +63,25 @@ unsafe fn asked(a: &Asked, real: impl Fn() -> Result) -> Result {
             device: 0,
         };
         let served = state::guarded(a.name, || served::alloc(&Call::new(a.api, a.from), &ask));
-        if let Some(Some(p)) = served {
-            // SAFETY: not null; the program's variable.
-            unsafe { *a.out = p };
-            return SUCCESS;
+        match served.flatten() {
+            Some(Ok(p)) => {
+                // SAFETY: not null; the program's variable.
+                unsafe { *a.out = p };
+                return SUCCESS;
+            }
+            // SAFETY: the program's arguments.
+            Some(Err(r)) => return unsafe { recorded(&request, a.out, || r) },
+            None => {}
         }
     }
     // SAFETY: the program's arguments.
-    unsafe { recorded(&request, a.out, real) }
+    let r = unsafe { recorded(&request, a.out, real) };
+    if r == SUCCESS && serves && state::started() {
+        // SAFETY: not null; the driver wrote it.
+        let p = unsafe { *a.out };
+        state::guarded(a.name, || captured::allocated(p, a.bytes as u64, a.stream, a.per_thread));
+    }
+    r
 }
 
 macro_rules! allocs {
@@ -135,7 +147,11 @@ fn give_back(from: usize, p: DevicePtr, stream: Stream, per_thread: bool, real: 
             return r;
         }
     }
-    recorded_free("cuMemFreeAsync", from, Api::CuMemFreeAsync, p, stream_number, real)
+    let r = recorded_free("cuMemFreeAsync", from, Api::CuMemFreeAsync, p, stream_number, real);
+    if r == SUCCESS {
+        captured::freed(p);
+    }
+    r
 }
 
 /// Plain memory given to the stream-ordered free: whatever the driver says to that; if it takes it, the block is gone.

@@ -1,19 +1,16 @@
 //! Stream-ordered requests that the arena serves, and frees of its blocks.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::*};
-
-use vramscope_core::arena::{BadFree, Block, Free, StreamId};
+use vramscope_core::arena::{BadFree, Block, StreamId};
 use vramscope_core::event::{Event, EventKind, Memory, Source, TrimWhy};
-use vramscope_core::pool::{ContextId, Fence};
+use vramscope_core::pool::ContextId;
 
 use super::record_bad_free;
-use crate::arena::{self, Arena, Gpu, Named, Serves};
+use crate::arena::{self, Arena, Named, Serves};
 use crate::call::Call;
-use crate::cuda::{self, DevicePtr, ERROR_INVALID_VALUE, Result, STREAM_LEGACY, SUCCESS, Stream};
+use crate::cuda::{self, DevicePtr, ERROR_INVALID_VALUE, Result, SUCCESS, Stream};
 use crate::pool::{self, POOL};
 use crate::upstream;
-use crate::{capture, context, driver, recorder, settings, state, sync, usage};
+use crate::{capture, context, driver, recorder, settings, state, usage};
 
 /// What is asked for.
 pub struct Ask {
@@ -41,19 +38,23 @@ pub fn is_capturing(stream: Stream, per_thread: bool) -> bool {
     captures(stream, per_thread) != Ok(false)
 }
 
-/// Serves a request; `None`: it is the driver's, after everything was given back if memory was short.
-pub fn alloc(call: &Call, ask: &Ask) -> Option<DevicePtr> {
+/// Serves a request; `None`: it is the driver's, after everything was given back if memory was short. An error: the answer
+/// is the driver's already.
+pub fn alloc(call: &Call, ask: &Ask) -> Option<std::result::Result<DevicePtr, Result>> {
     if state::exiting() || state::broken() || arena::faulted() {
         return None;
     }
     // Memory of a graph is the graph's: its nodes are the driver's business.
     let stream = match captures(ask.stream, ask.per_thread) {
-        Ok(false) => arena::named(ask.stream, ask.per_thread).ok()?,
+        Ok(false) => match arena::forbidden().filter(|_| ask.arena.is_none()) {
+            None => arena::named(ask.stream, ask.per_thread).ok()?,
+            Some(r) => return Some(Err(r)),
+        },
         // A number may not be asked for now. (A private pool serves one capture: its blocks come free with its end.)
         Ok(true) if ask.arena.is_some() => arena::unnamed(ask.device)?,
         _ => return None,
     };
-    finish_put_off();
+    arena::finish_put_off();
     if context::slot(stream.context).dying() {
         return None;
     }
@@ -67,11 +68,9 @@ pub fn alloc(call: &Call, ask: &Ask) -> Option<DevicePtr> {
     call.thread.driver_ns.set(0);
     let id = recorder::new_id();
     let block = allocated(arena, ask.bytes, stream, id)?;
-    if owner != 0 {
-        arena::note_alloc(owner, &block);
-    }
+    arena::note_alloc(arena, owner, &block);
     told(call, stream, &block);
-    Some(block.address)
+    Some(Ok(block.address))
 }
 
 /// A block, if need be after everybody's cached memory went back and the device's work is done.
@@ -91,7 +90,7 @@ fn allocated(arena: &'static Arena, bytes: u64, stream: Named, id: u64) -> Optio
             Err(f) => tied = f.tied,
         }
     }
-    if tied > 0 && arena::settle(stream.device) {
+    if (tied > 0 || arena::any_put_off()) && arena::settle(stream.device) {
         arena::trim_all(TrimWhy::OutOfMemory);
         if let Ok(block) = arena.alloc(bytes, StreamId(stream.id), id) {
             return Some(block);
@@ -161,7 +160,7 @@ fn bad(call: &Call, p: DevicePtr, why: BadFree) -> Result {
 /// `cuMemFreeAsync` of a block of the arena.
 pub fn free(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Stream, per_thread: bool) -> Result {
     match captures(stream, per_thread) {
-        Ok(false) => match arena::named(stream, per_thread) {
+        Ok(false) => match arena::forbidden().map_or_else(|| arena::named(stream, per_thread), Err) {
             Ok(stream) => free_in(call, arena, p, stream),
             // An earlier fault, for one.
             Err(r) => r,
@@ -195,7 +194,7 @@ fn free_in(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Named) -> R
                 let handle = context::slot(stream.context).handle();
                 driver::fill_in(handle, stream.handle, p, upstream::FREED, block.bytes);
             }
-            arena::note_free(p, block.requested);
+            arena::note_free(arena, &block);
             free.finish(StreamId(stream.id));
             SUCCESS
         }
@@ -204,6 +203,9 @@ fn free_in(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Named) -> R
 
 /// `cuMemFree` of a block of the arena: after all work of the context, as the barrier has it.
 pub fn free_plain(call: &Call, arena: &'static Arena, p: DevicePtr) -> Result {
+    if let Some(r) = arena::forbidden() {
+        return r;
+    }
     let free = match arena.begin_free(p) {
         Err(why) => return bad(call, p, why),
         Ok(free) => free,
@@ -214,70 +216,10 @@ pub fn free_plain(call: &Call, arena: &'static Arena, p: DevicePtr) -> Result {
     let Some(id) = current.map(|c| c.id).or_else(device) else { return cuda::ERROR_INVALID_CONTEXT };
     let block = *free.block();
     freeing(call, &block, id, 0);
-    let r = ordered(id, free);
-    if r == SUCCESS {
-        arena::note_free(p, block.requested);
-    } else {
+    let r = arena::plain_free(id, arena, free);
+    if r != SUCCESS {
         // It did not happen: the block is live again.
         recorder::event(&Event { kind: EventKind::FreeFailed, id: block.id, code: r as u16, ..Event::default() });
     }
     r
-}
-
-type Going = Free<'static, Gpu>;
-
-/// The default stream's later work comes after everything that the context has now: then the block is its. Where no barrier
-/// can be used the host waits, as it does natively; not while a stream captures, which that would spoil: then the block is
-/// put off.
-fn ordered(id: ContextId, free: Going) -> Result {
-    let handle = context::slot(id).handle();
-    if sync::fence(id) == Fence::Refused && !state::exiting() {
-        if capture::any() {
-            put_off(id, free);
-            return SUCCESS;
-        }
-        let r = driver::relaxed(|| driver::synchronize(handle));
-        if r != SUCCESS {
-            return r;
-        }
-    }
-    // While a blocking stream captures, the default one can't be named.
-    let stream =
-        if capture::any() { None } else { driver::in_context(handle, || Some(arena::named(STREAM_LEGACY, false))) };
-    match stream {
-        Some(Ok(stream)) => drop(free.finish(StreamId(stream.id))),
-        Some(Err(r)) => return r,
-        None => put_off(id, free),
-    }
-    SUCCESS
-}
-
-/// Frees that wait for the end of a capture.
-static PUT_OFF: Mutex<Vec<(ContextId, Going)>> = Mutex::new(Vec::new());
-static ANY_PUT_OFF: AtomicBool = AtomicBool::new(false);
-
-fn put_off(id: ContextId, free: Going) {
-    PUT_OFF.lock().unwrap_or_else(|e| e.into_inner()).push((id, free));
-    ANY_PUT_OFF.store(true, Release);
-}
-
-/// No capture goes on any more: what was put off is done.
-#[inline]
-fn finish_put_off() {
-    if ANY_PUT_OFF.load(Relaxed) && !capture::any() {
-        finish_put_off_now();
-    }
-}
-
-#[cold]
-fn finish_put_off_now() {
-    let all = {
-        let mut list = PUT_OFF.lock().unwrap_or_else(|e| e.into_inner());
-        ANY_PUT_OFF.store(false, Release);
-        std::mem::take(&mut *list)
-    };
-    for (id, free) in all {
-        // One that fails now is live again, and nobody's.
-        ordered(id, free);
-    }
 }

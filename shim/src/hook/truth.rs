@@ -1,5 +1,6 @@
 //! Questions whose native answer the pool would change: answered as if every freed byte had gone back.
 
+use super::in_capture;
 use crate::context;
 use crate::cuda::{
     DevicePtr, ERROR_INVALID_VALUE, POINTER_ATTRIBUTE_BUFFER_ID, POINTER_ATTRIBUTE_MEMPOOL,
@@ -95,7 +96,7 @@ pub unsafe fn address_range(
 ) -> Result {
     match look(p) {
         // SAFETY: the program's arguments.
-        Around::Native => unsafe { real(base, bytes, p) },
+        Around::Native => unsafe { in_capture::range(real(base, bytes, p), base, bytes, p) },
         // What the driver answers for memory that nobody owns.
         Around::Nothing => crate::cuda::ERROR_NOT_FOUND_RANGE,
         Around::Block(b) => {
@@ -186,7 +187,7 @@ pub unsafe fn attribute(
 ) -> Result {
     match look(p) {
         // SAFETY: the program's arguments.
-        Around::Native => unsafe { real(data, attribute, p) },
+        Around::Native => unsafe { in_capture::attribute(real(data, attribute, p), data, attribute, p) },
         // SAFETY: as above; the address is not memory of CUDA.
         Around::Nothing => match unsafe { real(data, attribute, nobody()) } {
             SUCCESS => ERROR_INVALID_VALUE,
@@ -223,8 +224,15 @@ pub unsafe fn attributes(
     p: DevicePtr,
 ) -> Result {
     match look(p) {
-        // SAFETY: the program's arguments.
-        Around::Native => unsafe { real(count, names, data, p) },
+        Around::Native => {
+            // SAFETY: the program's arguments.
+            let r = unsafe { real(count, names, data, p) };
+            if r == SUCCESS && !names.is_null() && !data.is_null() {
+                // SAFETY: two arrays of `count` elements, as the driver just used them.
+                unsafe { in_capture::attributes(count as usize, names, data, p) };
+            }
+            r
+        }
         // SAFETY: as above.
         Around::Nothing => unsafe { real(count, names, data, nobody()) },
         Around::Block(b) => {

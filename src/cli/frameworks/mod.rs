@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::settings::Flags;
 
-mod cupy;
 mod jax;
+mod python;
 mod torch;
 
 /// Variables to set, and what to say of them.
@@ -62,7 +62,7 @@ pub fn wanted(flags: &Flags, folder: &Path) -> Wanted {
     }
     torch::ask(&get, &mut wanted);
     jax::ask(&get, &mut wanted);
-    cupy::ask(std::env::var_os("PYTHONPATH").as_deref().unwrap_or(OsStr::new("")), folder, &mut wanted);
+    python::ask(std::env::var_os("PYTHONPATH").as_deref().unwrap_or(OsStr::new("")), folder, &mut wanted);
     wanted
 }
 
@@ -84,5 +84,6 @@ mod tests {
         let wanted = wanted(&flags("on", false), folder.path());
         let line = &wanted.lines()[0];
         assert!(line.starts_with("pool on: asked for PyTorch (") && line.contains("JAX (") && line.contains("CuPy ("));
+        assert!(line.ends_with(" and torch.compile (triton.cudagraph_trees=False, by the same)"), "{line}");
     }
 }

@@ -2,8 +2,9 @@
 
 It runs the sitecustomize that would have been imported without it, and takes itself off sys.path. CuPy has no variable that
 selects the driver's asynchronous allocator (the one that vramscope serves), so it waits for `import cupy`, and then sets an
-allocator that asks for cupy.cuda.malloc_async: until the program sets one of its own. Nothing is imported here that the
-program did not ask for, and whatever goes wrong leaves the program as it would be without. Any Python since 2.7 can read it.
+allocator that asks for cupy.cuda.malloc_async: until the program sets one of its own. PyTorch's compiler records CUDA graphs in
+trees that share memory (`mode="reduce-overhead"`), for which the backend cudaMallocAsync lacks a function; when its settings are
+imported, the trees are turned off, and each graph has memory of its own. Nothing is imported here that the program did not ask for, and whatever goes wrong leaves the program as it would be without. Any Python since 2.7 can read it.
 """
 
 import os
@@ -69,6 +70,36 @@ def _cupy(cupy):
     cupy.cuda.set_allocator(_allocator(cupy))
 
 
+def _has_our_backend():
+    """Whether PyTorch has the backend that it was asked for: a program may have set another allocator since."""
+    return sys.modules["torch"]._C._cuda_getAllocatorBackend() == "cudaMallocAsync"
+
+
+def _inductor(config):
+    # What the program sets comes after this import, and stays.
+    if _has_our_backend():
+        config.triton.cudagraph_trees = False
+
+
+def _trees(module):
+    """Says why, where the program turned the trees on again: what fails is deep inside."""
+    usual = module.cudagraphify_impl
+
+    def cudagraphify_impl(*args, **kwargs):
+        module.cudagraphify_impl = usual
+        try:
+            if _has_our_backend():
+                sys.stderr.write(
+                    "vramscope: pool on: torch._inductor.config.triton.cudagraph_trees stays True as you set it, and PyTorch's "
+                    "CUDA graph trees do not work with backend:cudaMallocAsync; without it each graph has memory of its own\n"
+                )
+        except Exception:
+            pass
+        return usual(*args, **kwargs)
+
+    module.cudagraphify_impl = cudagraphify_impl
+
+
 class _AfterImport(object):
     """Of sys.meta_path: lets the others find a module, and does its work when that has been run."""
 
@@ -109,7 +140,12 @@ class _AfterImport(object):
 
 try:
     if os.environ.get("VRAMSCOPE_POOL", "").strip() in ("on", "1") and sys.version_info >= (3, 4):
-        sys.meta_path.insert(0, _AfterImport("cupy", _cupy))
+        for _name, _work in (
+            ("cupy", _cupy),
+            ("torch._inductor.config", _inductor),
+            ("torch._inductor.cudagraph_trees", _trees),
+        ):
+            sys.meta_path.insert(0, _AfterImport(_name, _work))
 except Exception:
     pass
 _without_us()

@@ -9,6 +9,9 @@ pub const CONF: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 /// The backend that asks the driver, and so us, for every tensor.
 const BACKEND: &str = "backend:cudaMallocAsync";
 
+/// What is said of a PyTorch that was asked.
+pub const SERVED: &str = "PyTorch (backend:cudaMallocAsync)";
+
 /// Options that say to PyTorch's own cache what these settings say to the pool.
 const CARRIED: [(&str, &str); 2] =
     [("max_split_size_mb", "VRAMSCOPE_MAX_SPLIT_SIZE"), ("garbage_collection_threshold", "VRAMSCOPE_GC_THRESHOLD")];
@@ -45,7 +48,7 @@ pub fn ask(env: &dyn Fn(&str) -> Option<String>, wanted: &mut Wanted) {
     if let Some((_, text)) = given.iter().find(|(name, _)| *name == CONF[1]) {
         wanted.set(CONF[1], merged(text));
     }
-    wanted.who.push("PyTorch (backend:cudaMallocAsync)");
+    wanted.who.push(SERVED);
 }
 
 /// The options: split at the commas that are not in brackets (`roundup_power2_divisions:[256:1,512:2]`).

@@ -1,3 +1,3 @@
-"""Stands for PyTorch: what vramscope.torch uses of it, with its names."""
+"""Stands for PyTorch: what vramscope.torch and the hook of `--pool on` use of it, with its names."""
 
-from . import cuda  # noqa: F401
+from . import _C, cuda  # noqa: F401

@@ -1,0 +1,48 @@
+/* A signal handler that jumps out of a hook which waits for a writer that is stuck: the thread is recorded afterwards. */
+#include "common.h"
+#include <setjmp.h>
+#include <sys/time.h>
+
+static sigjmp_buf out;
+static volatile sig_atomic_t armed;
+static volatile long long began;
+
+static long long now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+}
+/* Only out of a call that lasts: it naps, and holds nothing. */
+static void tick(int signal) {
+  (void)signal;
+  if (armed && now_ms() - began > 30) {
+    armed = 0;
+    siglongjmp(out, 1);
+  }
+}
+static void case_jumps(void) {
+  CUdeviceptr p;
+  primary(0);
+  struct sigaction a;
+  memset(&a, 0, sizeof a);
+  a.sa_handler = tick;
+  REQUIRE(!sigaction(SIGALRM, &a, NULL));
+  MUST(cuMemFree(take(1000)));
+  struct itimerval often = {{0, 10000}, {0, 10000}}, never = {{0, 0}, {0, 0}};
+  began = now_ms();
+  if (!sigsetjmp(out, 1)) {
+    REQUIRE(!setitimer(ITIMER_REAL, &often, NULL));
+    armed = 1;
+    for (volatile int i = 0; i < 5000 && armed; ++i) {
+      began = now_ms();
+      MUST(cuMemAlloc(&p, 1000));
+      began = now_ms();
+      MUST(cuMemFree(p));
+    }
+  }
+  printf("jumped: %d\n", !armed);
+  REQUIRE(!setitimer(ITIMER_REAL, &never, NULL));
+  usleep(1500000); /* somebody reads by now */
+  for (int i = 0; i < 50; ++i) take(7777);
+}
+CASES(CASE(jumps))

@@ -1,0 +1,1 @@
+"""Stands for torch._inductor, which is imported by torch.compile only."""
