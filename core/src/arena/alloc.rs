@@ -287,17 +287,21 @@ impl<B: Backing> Arena<B> {
     /// A new range, with room for so much.
     fn reserve(&self, bytes: u64) -> Result<(), Reason<B::Error>> {
         let least = bytes.next_multiple_of(PAGE);
-        let size = self.lock().options.reserve.max(least);
+        let core = self.lock();
+        let (size, ranges) = (core.options.reserve.max(least), core.heads.len());
+        drop(core);
         let (address, size) = match self.backing.reserve(size) {
             Ok(address) => (address, size),
             Err(_) => (self.backing.reserve(least).map_err(Reason::Backing)?, least),
         };
         let region = Region::new(address, size);
         let mut core = self.lock();
-        if !self.map.index.add(region) {
+        // Of many first requests at once one makes the range; the others look again.
+        let made = core.heads.len() > ranges;
+        if made || !self.map.index.add(region) {
             drop(core);
             self.backing.unreserve(address, size);
-            return Err(Reason::TooLarge);
+            return if made { Ok(()) } else { Err(Reason::TooLarge) };
         }
         let n = core.add(&self.map, address, size, State::Hole);
         core.heads.push(n);
