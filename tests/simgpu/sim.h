@@ -255,7 +255,9 @@ struct Kernel {
   std::function<Op(Context*, const std::vector<uint64_t>& args)> make;
 };
 void forget_modules(Context* ctx);  // at its destruction
+bool is_function(CUfunction handle); // or a library's kernel
 const Kernel* kernel_named(const std::string& name);
+bool any_kernel(); // by its setting, a kernel that is not known does nothing, instead of not being there
 
 // ---- the frame around every entry point (driver.cpp) ----
 
