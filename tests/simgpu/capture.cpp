@@ -78,6 +78,8 @@ void abandon(Stream* s) {
 static void disown(Graph* graph) {
   if (--graph->owners) return;
   for (Allocation* a : graph->memory) {
+    a->orphan = a->outside; // what a launch left allocated stays so (the manual says it; not measured)
+    if (a->orphan) continue;
     wait_idle(a->ctx);
     release_device(a);
   }

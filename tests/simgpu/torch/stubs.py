@@ -15,6 +15,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SIMULATED = re.compile(r"libcuda\.so|libcudart\.so|ld-linux")
 # Functions of these have no version that names their library.
 PREFIXES = {"nccl": "libnccl.so", "nvshmem": "libnvshmem_host.so", "cuFile": "libcufile.so", "cusparseLt": "libcusparseLt.so"}
+# Those that compute something on the device: they launch a kernel.
+COMPUTES = re.compile(r"cublas(?!Lt|Set|Get|Create|Destroy)|cusolverDn(?!.*_bufferSize|Set|Get|Create|Destroy)")
 
 
 def output(*words):
@@ -59,7 +61,7 @@ def build(name, symbols, versions, out):
     by_hand = {line.split()[-1] for line in output("nm", "--defined-only", "-g", base + ".hand.o").splitlines()}
     with open(base + ".c", "w") as f:
         f.write('#include "hand.h"\n')
-        f.writelines(f"STUB({s})\n" for s in sorted(symbols - by_hand))
+        f.writelines(f"{'LAUNCH' if COMPUTES.match(s) else 'STUB'}({s})\n" for s in sorted(symbols - by_hand))
     version = next(iter(versions - {""}), None)
     with open(base + ".map", "w") as f:
         f.write((version or "") + " { global: *; };\n")
