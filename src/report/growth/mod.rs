@@ -153,8 +153,8 @@ impl Look<'_> {
 
     /// Whether it is PyTorch's, or what else has Python lines and is no device memory of the driver's.
     fn is_tensor(&mut self, i: u32) -> bool {
-        let (memory, stack) = (self.site(i).memory, self.site(i).stack);
-        memory == Memory::Tensor || memory == Memory::Async && !self.lines.of(stack).is_empty()
+        let Site { tensor, memory, stack, .. } = *self.site(i);
+        tensor || memory == Memory::Async && !self.lines.of(stack).is_empty()
     }
 
     /// Sites that grow.
@@ -244,7 +244,7 @@ impl Look<'_> {
 
     /// Bytes a step of what stays and is not the result of its line: what lies between.
     fn between(&mut self, parts: &[Part]) -> f64 {
-        let forward = |s: &Site| s.memory == Memory::Tensor && s.backward * 2 <= s.count;
+        let forward = |s: &Site| s.tensor && s.backward * 2 <= s.count;
         let all: Vec<u32> = parts.iter().map(|p| p.site).collect();
         let members: Vec<u32> = self.steps.map_or(Vec::new(), |s| s.members.clone());
         let sites = all.iter().chain(&members).map(|i| self.site(*i));
@@ -302,7 +302,7 @@ impl Look<'_> {
         let (mut bursts, mut rounds) = (0, u64::MAX);
         let mut more = false;
         for (i, s) in self.facts.sites.all.iter().enumerate() {
-            let climbs = s.memory == Memory::Tensor && s.most.count >= ROUNDS && s.frees_backward * 20 <= s.frees;
+            let climbs = s.tensor && s.most.count >= ROUNDS && s.frees_backward * 20 <= s.frees;
             if !climbs || s.backward * 2 > s.count || s.frees * 2 < s.count {
                 continue;
             }

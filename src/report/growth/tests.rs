@@ -16,11 +16,15 @@ fn step(l: &mut Loop) -> Vec<u64> {
     vec![x]
 }
 
+/// What is found, whether PyTorch's own cache gives out the tensors or the pool.
 fn found(l: &Loop) -> Vec<(Kind, Shape, u64)> {
-    let history = l.script.history();
-    let found = find(&history);
-    assert_eq!(found.steps.as_ref().map_or(0, |s| s.count.min(1)), 1, "no steps");
-    found.suspects.iter().map(|s| (s.kind, s.shape, s.bytes().round() as u64)).collect()
+    let [cached, pooled] = [&l.script, &l.one_by_one()].map(|script| {
+        let found = find(&script.history());
+        assert_eq!(found.steps.as_ref().map_or(0, |s| s.count.min(1)), 1, "no steps");
+        found.suspects.iter().map(|s| (s.kind, s.shape, s.bytes().round() as u64)).collect::<Vec<_>>()
+    });
+    assert_eq!(pooled, cached, "by the pool");
+    cached
 }
 
 /// `n` steps, in each of which `more` makes something that it may keep.
