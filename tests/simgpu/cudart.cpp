@@ -349,3 +349,8 @@ TWINS(cudaGetDriverEntryPointByVersion, _ptsz, (const char* symbol, void** pfn, 
   NEED(ready());
   return note(driver.cuGetProcAddress(symbol, pfn, (int)version, flags ? flags : own ? 2u : 0u, status));
 })
+// Removed in CUDA 13: as of the runtime's own version.
+TWINS(cudaGetDriverEntryPoint, _ptsz, (const char* symbol, void** pfn, unsigned long long flags, CUdriverProcAddressQueryResult* status), {
+  NEED(ready());
+  return note(driver.cuGetProcAddress(symbol, pfn, CUDART_VERSION, flags ? flags : own ? 2u : 0u, status));
+})

@@ -205,3 +205,30 @@ RT cudaError_t cudaMemcpyToSymbol(const void* host, const void* src, size_t n, s
   NEED(variable_of(host, &at));
   return note(driver.cuMemcpy[0](at + offset, (CUdeviceptr)(uintptr_t)src, n));
 }
+
+// ---- libraries, as the driver has them ----
+
+RT cudaError_t cudaLibraryLoadData(CUlibrary* out, const void* code, int* jit, void** values, unsigned count, int* options, void** option_values, unsigned options_count) {
+  NEED(ready());
+  return note(driver.cuLibraryLoadData(out, code, jit, values, count, options, option_values, options_count));
+}
+RT cudaError_t cudaLibraryUnload(CUlibrary library) { NEED(ready()); return note(driver.cuLibraryUnload(library)); }
+RT cudaError_t cudaLibraryGetKernel(CUkernel* out, CUlibrary library, const char* name) { NEED(ready()); return note(driver.cuLibraryGetKernel(out, library, name)); }
+CALL(cudaLibraryGetGlobal, (void** out, size_t* bytes, CUlibrary library, const char* name), driver.cuLibraryGetGlobal((CUdeviceptr*)out, bytes, library, name))
+
+// What PyTorch imports (2.15) and the simulator does not have.
+#define ABSENT(name) RT cudaError_t name(void) { return note((cudaError_t)801); } // cudaErrorNotSupported
+ABSENT(cudaDeviceGetGraphMemAttribute)
+ABSENT(cudaDeviceSetGraphMemAttribute)
+ABSENT(cudaGraphAddNode)
+ABSENT(cudaGraphConditionalHandleCreate)
+ABSENT(cudaGraphRetainUserObject)
+ABSENT(cudaKernelSetAttributeForDevice)
+ABSENT(cudaLibraryGetKernelCount)
+ABSENT(cudaLibraryGetManaged)
+ABSENT(cudaLibraryGetUnifiedFunction)
+ABSENT(cudaLibraryLoadFromFile)
+ABSENT(cudaStreamBeginCaptureToGraph)
+ABSENT(cudaStreamUpdateCaptureDependencies)
+ABSENT(cudaUserObjectCreate)
+ABSENT(cudaUserObjectRelease)
