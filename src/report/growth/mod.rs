@@ -251,10 +251,13 @@ impl Look<'_> {
         let stacks: Vec<u32> = sites.filter(|s| forward(s)).map(|s| s.stack).collect();
         // One site alone is the result of its own line or is not.
         let depth = if parts.len() > 1 { self.lines.common(stacks) } else { usize::MAX };
-        // The last that each line of the loop makes: its result.
+        // The last that each line of the loop makes, but for scratch (PyTorch 2.15 takes cuBLAS's workspace after the
+        // result): its result.
         let mut results: HashMap<u32, (u64, u32)> = HashMap::new();
         let fewest = self.steps.map_or(1, |s| s.count / 2);
-        for (i, s) in self.facts.sites.all.iter().enumerate().filter(|(_, s)| forward(s) && s.count >= fewest) {
+        let scratch = |s: &Site| s.live.0 == 0 && s.at_once.0 * 10 >= s.count * 9;
+        let made = |s: &Site| forward(s) && s.count >= fewest && !scratch(s);
+        for (i, s) in self.facts.sites.all.iter().enumerate().filter(|(_, s)| made(s)) {
             let Some(line) = lines::at(self.lines.of(s.stack), depth) else { continue };
             let result = results.entry(line).or_default();
             *result = (*result).max((s.last.1, i as u32));

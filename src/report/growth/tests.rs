@@ -75,6 +75,20 @@ fn a_result_that_stays_is_a_reference_kept() {
     assert_eq!(found(&l), [(Kind::ReferencesKept, Shape::Linear, MIB)]);
 }
 
+/// PyTorch 2.15: a matrix product takes its result first and then cuBLAS's workspace.
+#[test]
+fn scratch_is_no_result() {
+    let l = train(40, |l, _| {
+        let between = l.tensor("addmm", 15, 3 * MIB);
+        l.tensor("addmm", 15, MIB);
+        let workspace = l.tensor("getCUDABlasLtWorkspace", 15, 32 * MIB);
+        l.drop(workspace);
+        l.drop(between);
+    });
+    let [(kind, shape, _)] = found(&l)[..] else { panic!("{:?}", found(&l)) };
+    assert_eq!((kind, shape), (Kind::ReferencesKept, Shape::Linear));
+}
+
 #[test]
 fn one_an_epoch_is_a_staircase() {
     let l = train(200, |l, i| {
