@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use vramscope_core::api::Api;
+use vramscope_core::event::Memory;
 use vramscope_core::record::{Failure, Live, PYTORCH, Told, explain};
 
 use crate::call::Call;
@@ -45,10 +46,10 @@ struct Asked<'a> {
 }
 
 /// A request of a hook for device memory failed. One of PyTorch's allocator has not failed yet: it gives back what it can and
-/// asks again, and says itself when it gives up.
+/// asks again, and says itself when it gives up. Its cudaMallocAsync backend asks once and says nothing.
 #[cold]
-pub fn of_request(call: &Call, bytes: u64, stack: u32) {
-    if call.hoarder {
+pub fn of_request(call: &Call, memory: Memory, bytes: u64, stack: u32) {
+    if call.hoarder && memory != Memory::Async {
         return;
     }
     let device = context::current().map_or(0, |c| c.slot().device());

@@ -9,7 +9,7 @@ use super::facts::ledger::Holder;
 use super::frames::{self, Shown};
 use super::history::History;
 use super::python::{STANDARD, Whose};
-use super::tally::{Layer, Tally};
+use super::tally::Tally;
 use super::text::clean;
 
 /// Holders looked at one by one; what is smaller is summed up as the rest.
@@ -198,7 +198,7 @@ fn nameless(history: &History, holder: &Holder) -> String {
 /// The installed package nearest to the allocation that is more than PyTorch itself; without Python, the library that called.
 fn library(history: &History, holder: &Holder, stack: &[Shown]) -> String {
     let caller = || nameless(history, holder);
-    if holder.memory != vramscope_core::event::Memory::Tensor && holder.caller != 0 {
+    if !holder.tensor && holder.caller != 0 {
         return caller();
     }
     let before_user = stack.iter().take_while(|s| s.whose != Whose::User);
@@ -208,7 +208,7 @@ fn library(history: &History, holder: &Holder, stack: &[Shown]) -> String {
     }
     match stack.iter().any(|s| s.whose == Whose::User) {
         true => "your code, through torch".to_string(),
-        false if holder.layer() == Layer::Tensor => "torch".to_string(),
+        false if holder.tensor => "torch".to_string(),
         false => caller(),
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use vramscope_core::event::Memory;
 
 use super::Page;
 use super::facts::Facts;
@@ -192,8 +191,8 @@ fn moment(
         if t.bytes == 0 || !facts.ledger.counts(h) {
             continue;
         }
-        let owner = match (h.memory, h.caller) {
-            (Memory::Tensor, _) => "PyTorch".to_string(),
+        let owner = match (h.tensor, h.caller) {
+            (true, _) => "PyTorch".to_string(),
             (_, 0) => "(unknown)".to_string(),
             (_, caller) => super::text::clean(history.module_name(caller)),
         };

@@ -325,6 +325,22 @@ impl Loop {
         self.script.on(1, Event { kind: EventKind::Free, memory: Memory::Tensor, id, ..Event::default() });
     }
 
+    /// The same from PyTorch's cudaMallocAsync backend: no segments, and each tensor is an allocation of libc10_cuda's.
+    pub fn one_by_one(&self) -> Script {
+        let lines = self.script.lines.iter().filter_map(|line| match line {
+            Line::Event(_, e) if e.id == self.segment && e.id != 0 => None,
+            Line::Event(thread, e) if e.memory == Memory::Tensor && e.kind == EventKind::Alloc => {
+                let (memory, api, how) = (Memory::Async, Api::CudaMallocAsync, Source::Hit as u8);
+                Some(Line::Event(*thread, Event { memory, api, how, caller: 4, block: e.bytes, ..*e }))
+            }
+            Line::Event(thread, e) if e.memory == Memory::Tensor => {
+                Some(Line::Event(*thread, Event { memory: Memory::Async, ..*e }))
+            }
+            line => Some(line.clone()),
+        });
+        Script { lines: lines.collect(), ..Script::new() }
+    }
+
     /// Freed by the backward pass.
     pub fn release(&mut self, id: u64) {
         self.script.on(BACKWARD, Event { kind: EventKind::Free, memory: Memory::Tensor, id, ..Event::default() });

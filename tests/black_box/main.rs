@@ -29,3 +29,4 @@ mod scripts;
 mod symbolize;
 mod tensors;
 mod together;
+mod torch;

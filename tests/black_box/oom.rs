@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{History, Link, Mode, Program, Run};
+use crate::support::{History, Link, Mode, Program, Run, program};
 use vramscope_core::event::EventKind;
 use vramscope_core::trace::{Line, Oom};
 
@@ -195,4 +195,23 @@ fn a_signal_makes_a_snapshot() {
 fn without_the_setting_the_signal_is_the_programs() {
     let run = small_device("snapshot").unchecked().ends_badly().run(Mode::Pooled);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&run.status), Some(12), "{}", run.status);
+}
+
+/// PyTorch's own cache tries again and reports when it gives up; its cudaMallocAsync backend asks once and reports nothing.
+#[test]
+fn pytorchs_backends_are_each_explained_once() {
+    program("c10", Link::PlainLibrary);
+    program("c10_cuda", Link::OnC10);
+    for case in ["full", "async_full"] {
+        let small = Program::new("tensors", Link::None).arg(case);
+        let small = small.env("SIMGPU_MEMORY_MB", "1024").env("SIMGPU_CONTEXT_MB", "256").talks();
+        for mode in [Mode::Recording, Mode::Pooled, Mode::Ordered] {
+            let run = small.clone().run(mode);
+            run.assert_success();
+            assert!(run.stdout.contains("out of memory after 7"), "{run}: {}", run.stdout);
+            let history = run.history();
+            let [oom] = ooms(&history)[..] else { panic!("{run}: {:?}", ooms(&history)) };
+            assert_eq!((oom.asked, oom.device), (100 << 20, 0), "{run}");
+        }
+    }
 }

@@ -61,6 +61,17 @@ static void case_full(void) {
   while (n) tensor_free(kept[--n]);
   say();
 }
+static void case_async_full(void) {
+  load();
+  void* h = dlopen("libc10_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+  *(void**)&tensor_malloc = dlsym(h, "tensor_malloc_async");
+  int n = 0;
+  try {
+    for (; n < 64; n++) layer(100 * MB);
+  } catch (const std::bad_alloc&) {
+    printf("out of memory after %d\n", n);
+  }
+}
 static void* worker(void*) {
   for (int i = 0; i < 500; i++) tensor_free(layer(5000));
   return nullptr;
@@ -76,6 +87,6 @@ static void case_threads(void) {
   printf("allocated %lu\n", s[0]);
 }
 int main(int argc, char** argv) {
-  static const struct Named cases[] = {{"loop", case_loop}, {"throws", case_throws}, {"full", case_full}, {"threads", case_threads}};
+  static const struct Named cases[] = {{"loop", case_loop}, {"throws", case_throws}, {"full", case_full}, {"async_full", case_async_full}, {"threads", case_threads}};
   return run_case(cases, LENGTH(cases), argc, argv);
 }

@@ -2,6 +2,7 @@
 // the wrong mode, fails and spoils every capture it could have disturbed.
 #include "sim.h"
 #include <algorithm>
+#include <cstdio>
 
 namespace sim {
 
@@ -77,6 +78,8 @@ void abandon(Stream* s) {
 static void disown(Graph* graph) {
   if (--graph->owners) return;
   for (Allocation* a : graph->memory) {
+    a->orphan = a->outside; // what a launch left allocated stays so (the manual says it; not measured)
+    if (a->orphan) continue;
     wait_idle(a->ctx);
     release_device(a);
   }
@@ -265,6 +268,35 @@ API CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* out, size_t* count) {
     if (out)
       for (size_t i = 0; i < *count; ++i) out[i] = i < graph->nodes.size() ? (CUgraphNode)graph->nodes[i] : nullptr;
     *count = out ? std::min(*count, graph->nodes.size()) : graph->nodes.size();
+    return CUDA_SUCCESS;
+  });
+}
+static CUresult dependencies(const char* name, CUgraphNode handle, CUgraphNode* out, size_t* count) {
+  return enter(name, INIT, [&] {
+    auto* node = (Node*)handle;
+    if (!node || !count) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; out && i < *count; ++i) out[i] = i < node->deps.size() ? (CUgraphNode)node->deps[i] : nullptr;
+    *count = out ? std::min(*count, node->deps.size()) : node->deps.size();
+    return CUDA_SUCCESS;
+  });
+}
+API CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* out, size_t* count) { return dependencies("cuGraphNodeGetDependencies", node, out, count); }
+// Edges here have no data: the caller's is left as it is, as zeros are what a plain edge has.
+API CUresult cuGraphNodeGetDependencies_v2(CUgraphNode node, CUgraphNode* out, CUgraphEdgeData*, size_t* count) {
+  return dependencies("cuGraphNodeGetDependencies_v2", node, out, count);
+}
+API CUresult cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned) {
+  return enter("cuGraphDebugDotPrint", INIT, [&] {
+    Graph* graph = graph_of(handle);
+    FILE* file = graph && path ? fopen(path, "w") : nullptr;
+    if (!file) return CUDA_ERROR_INVALID_VALUE;
+    fprintf(file, "digraph {\n");
+    for (Node* n : graph->nodes) {
+      fprintf(file, "\"%p\" [label=\"type %d\"]\n", (void*)n, n->type);
+      for (Node* d : n->deps) fprintf(file, "\"%p\" -> \"%p\"\n", (void*)d, (void*)n);
+    }
+    fprintf(file, "}\n");
+    fclose(file);
     return CUDA_SUCCESS;
   });
 }

@@ -47,6 +47,38 @@ static CUresult copy(const char* name, CUdeviceptr dst, Side to, CUdeviceptr src
   });
 }
 
+// Rows between pitches. All rows are one task.
+static CUresult copy_rows(const char* name, const CUDA_MEMCPY2D* c, CUstream stream, bool per_thread) {
+  return enter(name, CONTEXT, [&] {
+    Stream* s = stream_of(stream, per_thread);
+    if (!s) return CUDA_ERROR_INVALID_HANDLE;
+    if (!c || c->srcMemoryType == CU_MEMORYTYPE_ARRAY || c->dstMemoryType == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_INVALID_VALUE;
+    size_t width = c->WidthInBytes, rows = c->Height;
+    if (!width || !rows) return CUDA_SUCCESS;
+    auto start = [](CUmemorytype type, const void* host, CUdeviceptr device, size_t x, size_t y, size_t pitch) {
+      return (type == CU_MEMORYTYPE_HOST ? (CUdeviceptr)host : device) + y * pitch + x;
+    };
+    CUdeviceptr dst = start(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstPitch);
+    CUdeviceptr src = start(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcPitch);
+    size_t to = c->dstPitch, from = c->srcPitch, to_end = (rows - 1) * to + width, from_end = (rows - 1) * from + width;
+    bool host_dst = is_pageable(dst), host_src = is_pageable(src);
+    if ((rows > 1 && (to < width || from < width)) || (!host_dst && !is_known(dst, to_end)) || (!host_src && !is_known(src, from_end))) return CUDA_ERROR_INVALID_VALUE;
+    std::shared_ptr<std::vector<char>> staged;
+    if (host_src && !s->capture) staged = std::make_shared<std::vector<char>>((char*)src, (char*)src + from_end);
+    Op op;
+    op.act = [=] {
+      char* a = host_dst ? (char*)dst : reach(nullptr, dst, to_end);
+      char* b = staged ? staged->data() : host_src ? (char*)src : reach(nullptr, src, from_end);
+      if (!a || !b) return CUDA_ERROR_ILLEGAL_ADDRESS;
+      for (size_t i = 0; i < rows; ++i) memmove(a + i * to, b + i * from, width);
+      return CUDA_SUCCESS;
+    };
+    TaskRef task;
+    CUresult result = enqueue(s, std::move(op), 1, &task);
+    return !result && !s->capture && host_dst ? wait(s->ctx, task) : result;
+  });
+}
+
 template <class T> static CUresult fill(const char* name, CUdeviceptr dst, T value, size_t count, CUstream stream, bool per_thread, bool async) {
   return enter(name, CONTEXT, [&] {
     Stream* s = stream_of(stream, per_thread);
@@ -60,7 +92,8 @@ template <class T> static CUresult fill(const char* name, CUdeviceptr dst, T val
     op.act = [=] {
       char* a = reach(nullptr, dst, n);
       if (!a) return CUDA_ERROR_ILLEGAL_ADDRESS;
-      for (size_t i = 0; i < count; ++i) memcpy(a + i * sizeof(T), &value, sizeof(T));
+      if (sizeof(T) == 1) memset(a, (int)value, n);
+      else for (size_t i = 0; i < count; ++i) memcpy(a + i * sizeof(T), &value, sizeof(T));
       return CUDA_SUCCESS;
     };
     TaskRef task;
@@ -136,6 +169,9 @@ COPY_ASYNC(cuMemcpyHtoDAsync_v2, (CUdeviceptr dst, const void* src, size_t n, CU
 COPY_ASYNC(cuMemcpyDtoHAsync_v2, (void* dst, CUdeviceptr src, size_t n, CUstream s), dst, HOST, src, DEVICE)
 COPY_ASYNC(cuMemcpyDtoDAsync_v2, (CUdeviceptr dst, CUdeviceptr src, size_t n, CUstream s), dst, DEVICE, src, DEVICE)
 COPY_ASYNC(cuMemcpyPeerAsync, (CUdeviceptr dst, CUcontext, CUdeviceptr src, CUcontext, size_t n, CUstream s), dst, DEVICE, src, DEVICE)
+
+API CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* c, CUstream s) { return copy_rows("cuMemcpy2DAsync_v2", c, s, false); }
+API CUresult cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D* c, CUstream s) { return copy_rows("cuMemcpy2DAsync_v2_ptsz", c, s, true); }
 
 #define FILL(name, type)                                                                                                                          \
   API CUresult name##_v2(CUdeviceptr dst, type value, size_t n) { return fill(#name "_v2", dst, value, n, nullptr, false, false); }               \

@@ -2,116 +2,25 @@
 // NVIDIA's does, since that is what an interposer must survive: one dlopen, one dlsym for cuGetProcAddress_v2, everything else
 // through that pointer, cuGetProcAddress itself at 11030 and 12000 included, and stream functions once for flags 0 and once
 // for flags 2. Built without libstdc++, so that C programs can link the static variant.
-#define CUDA_MINI_NO_ALIASES
-#include "cuda_mini.h"
+#include "cudart.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
-#ifdef CUDART_STATIC
-#define RT extern "C" __attribute__((visibility("hidden")))
-#else
-#define RT extern "C" __attribute__((visibility("default")))
-#endif
+namespace cudart {
 
-namespace {
-
-// F(base name, version asked for, function whose type it has)    S: a stream function, looked up twice
-#define DRIVER_FUNCTIONS(F, S) \
-  F(cuInit, 2000, cuInit) \
-  F(cuDriverGetVersion, 2020, cuDriverGetVersion) \
-  F(cuDeviceGet, 2000, cuDeviceGet) \
-  F(cuDeviceGetCount, 2000, cuDeviceGetCount) \
-  F(cuDeviceGetAttribute, 2000, cuDeviceGetAttribute) \
-  F(cuDeviceCanAccessPeer, 4000, cuDeviceCanAccessPeer) \
-  F(cuDevicePrimaryCtxRetain, 7000, cuDevicePrimaryCtxRetain) \
-  F(cuDevicePrimaryCtxReset, 11000, cuDevicePrimaryCtxReset_v2) \
-  F(cuCtxGetCurrent, 4000, cuCtxGetCurrent) \
-  F(cuCtxSetCurrent, 4000, cuCtxSetCurrent) \
-  F(cuCtxGetDevice, 2000, cuCtxGetDevice) \
-  F(cuCtxSynchronize, 2000, cuCtxSynchronize) \
-  F(cuCtxEnablePeerAccess, 4000, cuCtxEnablePeerAccess) \
-  F(cuCtxDisablePeerAccess, 4000, cuCtxDisablePeerAccess) \
-  F(cuMemAlloc, 3020, cuMemAlloc_v2) \
-  F(cuMemAllocPitch, 3020, cuMemAllocPitch_v2) \
-  F(cuMemAllocManaged, 6000, cuMemAllocManaged) \
-  F(cuMemFree, 3020, cuMemFree_v2) \
-  F(cuMemHostAlloc, 2020, cuMemHostAlloc) \
-  F(cuMemFreeHost, 2000, cuMemFreeHost) \
-  F(cuMemHostRegister, 6050, cuMemHostRegister_v2) \
-  F(cuMemHostUnregister, 4000, cuMemHostUnregister) \
-  F(cuMemHostGetDevicePointer, 3020, cuMemHostGetDevicePointer_v2) \
-  F(cuMemGetInfo, 3020, cuMemGetInfo_v2) \
-  F(cuMemGetAddressRange, 3020, cuMemGetAddressRange_v2) \
-  F(cuPointerGetAttribute, 4000, cuPointerGetAttribute) \
-  F(cuPointerGetAttributes, 7000, cuPointerGetAttributes) \
-  F(cuStreamCreate, 2000, cuStreamCreate) \
-  F(cuStreamCreateWithPriority, 5050, cuStreamCreateWithPriority) \
-  F(cuStreamDestroy, 4000, cuStreamDestroy_v2) \
-  F(cuThreadExchangeStreamCaptureMode, 10010, cuThreadExchangeStreamCaptureMode) \
-  F(cuEventCreate, 2000, cuEventCreate) \
-  F(cuEventQuery, 2000, cuEventQuery) \
-  F(cuEventSynchronize, 2000, cuEventSynchronize) \
-  F(cuEventDestroy, 4000, cuEventDestroy_v2) \
-  F(cuEventElapsedTime, 2000, cuEventElapsedTime_v2) \
-  F(cuGraphInstantiateWithFlags, 11040, cuGraphInstantiateWithFlags) \
-  F(cuGraphDestroy, 10000, cuGraphDestroy) \
-  F(cuGraphExecDestroy, 10000, cuGraphExecDestroy) \
-  F(cuIpcGetMemHandle, 4010, cuIpcGetMemHandle) \
-  F(cuIpcOpenMemHandle, 11000, cuIpcOpenMemHandle_v2) \
-  F(cuIpcCloseMemHandle, 4010, cuIpcCloseMemHandle) \
-  F(cuDeviceGetDefaultMemPool, 11020, cuDeviceGetDefaultMemPool) \
-  F(cuDeviceGetMemPool, 11020, cuDeviceGetMemPool) \
-  F(cuDeviceSetMemPool, 11020, cuDeviceSetMemPool) \
-  F(cuMemPoolCreate, 11020, cuMemPoolCreate) \
-  F(cuMemPoolDestroy, 11020, cuMemPoolDestroy) \
-  F(cuMemPoolTrimTo, 11020, cuMemPoolTrimTo) \
-  F(cuMemPoolSetAttribute, 11020, cuMemPoolSetAttribute) \
-  F(cuMemPoolGetAttribute, 11020, cuMemPoolGetAttribute) \
-  F(cuMemPoolSetAccess, 11020, cuMemPoolSetAccess) \
-  F(cuMemPoolGetAccess, 11020, cuMemPoolGetAccess) \
-  S(cuMemcpy, 7000, cuMemcpy) \
-  S(cuMemcpyHtoD, 7000, cuMemcpyHtoD_v2) \
-  S(cuMemcpyDtoH, 7000, cuMemcpyDtoH_v2) \
-  S(cuMemcpyDtoD, 7000, cuMemcpyDtoD_v2) \
-  S(cuMemsetD8, 7000, cuMemsetD8_v2) \
-  S(cuMemcpyAsync, 7000, cuMemcpyAsync) \
-  S(cuMemcpyHtoDAsync, 7000, cuMemcpyHtoDAsync_v2) \
-  S(cuMemcpyDtoHAsync, 7000, cuMemcpyDtoHAsync_v2) \
-  S(cuMemcpyDtoDAsync, 7000, cuMemcpyDtoDAsync_v2) \
-  S(cuMemsetD8Async, 7000, cuMemsetD8Async) \
-  S(cuMemAllocAsync, 11020, cuMemAllocAsync) \
-  S(cuMemAllocFromPoolAsync, 11020, cuMemAllocFromPoolAsync) \
-  S(cuMemFreeAsync, 11020, cuMemFreeAsync) \
-  S(cuStreamQuery, 7000, cuStreamQuery) \
-  S(cuStreamSynchronize, 7000, cuStreamSynchronize) \
-  S(cuStreamWaitEvent, 7000, cuStreamWaitEvent) \
-  S(cuStreamGetId, 12000, cuStreamGetId) \
-  S(cuStreamAddCallback, 7000, cuStreamAddCallback) \
-  S(cuStreamIsCapturing, 10000, cuStreamIsCapturing) \
-  S(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2) \
-  S(cuStreamEndCapture, 10000, cuStreamEndCapture) \
-  S(cuLaunchHostFunc, 10000, cuLaunchHostFunc) \
-  S(cuEventRecord, 7000, cuEventRecord) \
-  S(cuGraphLaunch, 10000, cuGraphLaunch)
-
-// S members are arrays: [0] for the legacy default stream, [1] for the thread's own
-#define F(base, version, like) decltype(&::like) base;
-#define S(base, version, like) decltype(&::like) base[2];
-struct Driver { DRIVER_FUNCTIONS(F, S) decltype(&::cuGetProcAddress_v2) cuGetProcAddress; } driver;
-#undef F
-#undef S
+Driver driver;
 
 constexpr int DEVICES = 64;
-pthread_once_t once = PTHREAD_ONCE_INIT;
-pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of the two below
-CUcontext primary[DEVICES];
-bool retained[DEVICES];
-cudaError_t broken = cudaSuccess; // no driver, or no device
-__thread int device = 0;
-__thread cudaError_t last = cudaSuccess;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of the two below
+static CUcontext primary[DEVICES];
+static bool retained[DEVICES];
+static cudaError_t broken = cudaSuccess; // no driver, or no device
+static __thread int device = 0;
+static __thread cudaError_t last = cudaSuccess;
 
-void load() {
+static void load() {
   broken = cudaErrorInsufficientDriver;
   void* handle = dlopen("libcuda.so.1", RTLD_NOW);
   if (!handle) return;
@@ -142,9 +51,8 @@ cudaError_t note(cudaError_t error) { // "not ready" is an answer, not an error
   if (error && error != cudaErrorNotReady) last = error;
   return error;
 }
-cudaError_t note(CUresult result) { return note((cudaError_t)result); } // the numbers are the same
 
-cudaError_t use(int ordinal) { // makes the device's primary context current
+static cudaError_t use(int ordinal) { // makes the device's primary context current
   if (ordinal < 0 || ordinal >= DEVICES) return cudaErrorInvalidDevice;
   pthread_mutex_lock(&lock);
   CUresult result = CUDA_SUCCESS;
@@ -169,16 +77,16 @@ cudaError_t ready_context() { // and a current context: the program's own, or th
   if (ctx && (!mine || retained[device])) return cudaSuccess;
   return use(device);
 }
+CUcontext primary_of(int ordinal) {
+  CUcontext mine = nullptr;
+  driver.cuCtxGetCurrent(&mine);
+  cudaError_t error = use(ordinal);
+  driver.cuCtxSetCurrent(mine);
+  return error ? nullptr : primary[ordinal];
+}
 
-} // namespace
-
-#define NEED(check) if (cudaError_t error = check) return note(error)
-// name, and its twin, which asks for the functions of the thread's own default stream
-#define TWINS(name, suffix, parameters, body)                                  \
-  RT cudaError_t name parameters { const int own = 0; (void)own; body }        \
-  RT cudaError_t name##suffix parameters { const int own = 1; (void)own; body }
-#define PTSZ(name, parameters, call) TWINS(name, _ptsz, parameters, NEED(ready_context()); return note(call);)
-#define CALL(name, parameters, call) RT cudaError_t name parameters { NEED(ready_context()); return note(call); }
+} // namespace cudart
+using namespace cudart;
 
 // ---- errors, versions, devices ----
 
@@ -247,6 +155,12 @@ RT cudaError_t cudaSetDevice(int ordinal) {
 }
 RT cudaError_t cudaInitDevice(int ordinal, unsigned, unsigned) { NEED(ready()); return note(use(ordinal)); }
 RT cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int ordinal) { NEED(ready()); return note(driver.cuDeviceGetAttribute(value, attribute, ordinal)); }
+RT cudaError_t cudaDeviceGetPCIBusId(char* id, int len, int ordinal) { NEED(ready()); return note(driver.cuDeviceGetPCIBusId(id, len, ordinal)); }
+CALL(cudaDeviceGetStreamPriorityRange, (int* least, int* greatest), driver.cuCtxGetStreamPriorityRange(least, greatest))
+CALL(cudaDeviceSetLimit, (int limit, size_t value), driver.cuCtxSetLimit(limit, value))
+CALL(cudaDeviceGetLimit, (size_t* value, int limit), driver.cuCtxGetLimit(value, limit))
+RT cudaError_t cudaProfilerStart(void) { return cudaSuccess; }
+RT cudaError_t cudaProfilerStop(void) { return cudaSuccess; }
 RT cudaError_t cudaDeviceCanAccessPeer(int* can, int a, int b) { NEED(ready()); return note(driver.cuDeviceCanAccessPeer(can, a, b)); }
 RT cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   NEED(ready_context());
@@ -344,10 +258,29 @@ TWINS(cudaMemcpyAsync, _ptsz, (void* dst, const void* src, size_t n, enum cudaMe
     default: return note(driver.cuMemcpyAsync[own](DPTR(dst), DPTR(src), n, s));
   }
 })
+static CUDA_MEMCPY2D rows(void* dst, size_t to, const void* src, size_t from, size_t width, size_t height) {
+  CUDA_MEMCPY2D c{};
+  c.srcMemoryType = c.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  c.srcDevice = DPTR(src);
+  c.srcPitch = from;
+  c.dstDevice = DPTR(dst);
+  c.dstPitch = to;
+  c.WidthInBytes = width;
+  c.Height = height;
+  return c;
+}
+TWINS(cudaMemcpy2DAsync, _ptsz, (void* dst, size_t to, const void* src, size_t from, size_t width, size_t height, enum cudaMemcpyKind, cudaStream_t s), {
+  NEED(ready_context());
+  CUDA_MEMCPY2D c = rows(dst, to, src, from, width, height);
+  return note(driver.cuMemcpy2DAsync[own](&c, s));
+})
+PTSZ(cudaMemcpyPeerAsync, (void* dst, int to, const void* src, int from, size_t n, cudaStream_t s), driver.cuMemcpyPeerAsync[own](DPTR(dst), primary_of(to), DPTR(src), primary_of(from), n, s))
 TWINS(cudaMemset, _ptds, (void* p, int value, size_t n), { NEED(ready_context()); return note(driver.cuMemsetD8[own](DPTR(p), (unsigned char)value, n)); })
 PTSZ(cudaMemsetAsync, (void* p, int value, size_t n, cudaStream_t s), driver.cuMemsetD8Async[own](DPTR(p), (unsigned char)value, n, s))
 CALL(cudaIpcGetMemHandle, (cudaIpcMemHandle_t* handle, void* p), driver.cuIpcGetMemHandle(handle, DPTR(p)))
 CALL(cudaIpcOpenMemHandle, (void** p, cudaIpcMemHandle_t handle, unsigned flags), driver.cuIpcOpenMemHandle((CUdeviceptr*)p, handle, flags))
+CALL(cudaIpcGetEventHandle, (CUipcEventHandle* handle, cudaEvent_t e), driver.cuIpcGetEventHandle(handle, e))
+CALL(cudaIpcOpenEventHandle, (cudaEvent_t* e, CUipcEventHandle handle), driver.cuIpcOpenEventHandle(e, handle))
 CALL(cudaIpcCloseMemHandle, (void* p), driver.cuIpcCloseMemHandle(DPTR(p)))
 
 // ---- pools ----
@@ -373,6 +306,18 @@ PTSZ(cudaStreamSynchronize, (cudaStream_t s), driver.cuStreamSynchronize[own](s)
 PTSZ(cudaStreamQuery, (cudaStream_t s), driver.cuStreamQuery[own](s))
 PTSZ(cudaStreamWaitEvent, (cudaStream_t s, cudaEvent_t e, unsigned flags), driver.cuStreamWaitEvent[own](s, e, flags))
 PTSZ(cudaStreamGetId, (cudaStream_t s, unsigned long long* id), driver.cuStreamGetId[own](s, id))
+PTSZ(cudaStreamGetPriority, (cudaStream_t s, int* priority), driver.cuStreamGetPriority[own](s, priority))
+// CUDA 13 has the version with edges under the plain name; 12 has it as _v3.
+#define CAPTURE_INFO (cudaStream_t s, enum cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph, const CUgraphNode** deps, const CUgraphEdgeData** data, size_t* count)
+#define GET_CAPTURE_INFO driver.cuStreamGetCaptureInfo[own](s, (CUstreamCaptureStatus*)status, (uint64_t*)id, graph, deps, data, count)
+#if CUDART_VERSION >= 13000
+PTSZ(cudaStreamGetCaptureInfo, CAPTURE_INFO, GET_CAPTURE_INFO)
+#else
+PTSZ(cudaStreamGetCaptureInfo_v3, CAPTURE_INFO, GET_CAPTURE_INFO)
+#define data nullptr
+PTSZ(cudaStreamGetCaptureInfo_v2, (cudaStream_t s, enum cudaStreamCaptureStatus* status, unsigned long long* id, cudaGraph_t* graph, const CUgraphNode** deps, size_t* count), GET_CAPTURE_INFO)
+#undef data
+#endif
 PTSZ(cudaStreamIsCapturing, (cudaStream_t s, enum cudaStreamCaptureStatus* status), driver.cuStreamIsCapturing[own](s, (CUstreamCaptureStatus*)status))
 PTSZ(cudaStreamBeginCapture, (cudaStream_t s, enum cudaStreamCaptureMode mode), driver.cuStreamBeginCapture[own](s, (CUstreamCaptureMode)mode))
 PTSZ(cudaStreamEndCapture, (cudaStream_t s, cudaGraph_t* graph), driver.cuStreamEndCapture[own](s, graph))
@@ -382,11 +327,20 @@ CALL(cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode* mode), dr
 CALL(cudaEventCreate, (cudaEvent_t* e), driver.cuEventCreate(e, 0))
 CALL(cudaEventCreateWithFlags, (cudaEvent_t* e, unsigned flags), driver.cuEventCreate(e, flags))
 PTSZ(cudaEventRecord, (cudaEvent_t e, cudaStream_t s), driver.cuEventRecord[own](e, s))
+PTSZ(cudaEventRecordWithFlags, (cudaEvent_t e, cudaStream_t s, unsigned flags), driver.cuEventRecordWithFlags[own](e, s, flags))
 CALL(cudaEventQuery, (cudaEvent_t e), driver.cuEventQuery(e))
 CALL(cudaEventSynchronize, (cudaEvent_t e), driver.cuEventSynchronize(e))
 CALL(cudaEventDestroy, (cudaEvent_t e), driver.cuEventDestroy(e))
 CALL(cudaEventElapsedTime, (float* ms, cudaEvent_t a, cudaEvent_t b), driver.cuEventElapsedTime(ms, a, b))
 CALL(cudaGraphInstantiate, (cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags), driver.cuGraphInstantiateWithFlags(exec, graph, flags))
+CALL(cudaGraphInstantiateWithFlags, (cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags), driver.cuGraphInstantiateWithFlags(exec, graph, flags))
+CALL(cudaGraphGetNodes, (cudaGraph_t graph, CUgraphNode* nodes, size_t* count), driver.cuGraphGetNodes(graph, nodes, count))
+#if CUDART_VERSION >= 13000
+CALL(cudaGraphNodeGetDependencies, (CUgraphNode node, CUgraphNode* deps, CUgraphEdgeData* data, size_t* count), driver.cuGraphNodeGetDependencies(node, deps, data, count))
+#else
+CALL(cudaGraphNodeGetDependencies, (CUgraphNode node, CUgraphNode* deps, size_t* count), driver.cuGraphNodeGetDependencies(node, deps, nullptr, count))
+#endif
+CALL(cudaGraphDebugDotPrint, (cudaGraph_t graph, const char* path, unsigned flags), driver.cuGraphDebugDotPrint(graph, path, flags))
 PTSZ(cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t s), driver.cuGraphLaunch[own](exec, s))
 CALL(cudaGraphDestroy, (cudaGraph_t graph), driver.cuGraphDestroy(graph))
 CALL(cudaGraphExecDestroy, (cudaGraphExec_t exec), driver.cuGraphExecDestroy(exec))
@@ -394,4 +348,9 @@ CALL(cudaGraphExecDestroy, (cudaGraphExec_t exec), driver.cuGraphExecDestroy(exe
 TWINS(cudaGetDriverEntryPointByVersion, _ptsz, (const char* symbol, void** pfn, unsigned version, unsigned long long flags, CUdriverProcAddressQueryResult* status), {
   NEED(ready());
   return note(driver.cuGetProcAddress(symbol, pfn, (int)version, flags ? flags : own ? 2u : 0u, status));
+})
+// Removed in CUDA 13: as of the runtime's own version.
+TWINS(cudaGetDriverEntryPoint, _ptsz, (const char* symbol, void** pfn, unsigned long long flags, CUdriverProcAddressQueryResult* status), {
+  NEED(ready());
+  return note(driver.cuGetProcAddress(symbol, pfn, CUDART_VERSION, flags ? flags : own ? 2u : 0u, status));
 })

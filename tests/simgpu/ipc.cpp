@@ -129,3 +129,11 @@ API CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
     return CUDA_ERROR_INVALID_VALUE;
   });
 }
+
+// Events are not shared.
+API CUresult cuIpcGetEventHandle(CUipcEventHandle*, CUevent) {
+  return enter("cuIpcGetEventHandle", CONTEXT, [] { return CUDA_ERROR_NOT_SUPPORTED; });
+}
+API CUresult cuIpcOpenEventHandle(CUevent*, CUipcEventHandle) {
+  return enter("cuIpcOpenEventHandle", CONTEXT, [] { return CUDA_ERROR_NOT_SUPPORTED; });
+}

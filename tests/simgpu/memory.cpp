@@ -196,10 +196,7 @@ static CUresult free_memory(CUdeviceptr p) {
       return CUDA_SUCCESS;
     }
     case Kind::Async: return pool_free(a, nullptr);
-    case Kind::Graph:
-      if (!a->outside) return CUDA_ERROR_INVALID_VALUE;
-      a->outside = false; // the memory stays the graph's, for its next launch
-      return CUDA_SUCCESS;
+    case Kind::Graph: return graph_free(a, nullptr);
     default: return CUDA_ERROR_INVALID_VALUE;
   }
 }

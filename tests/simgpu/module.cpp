@@ -1,6 +1,7 @@
 // Modules and libraries: PTX text, of which only the names of kernels and the global variables are read; launches.
 #include "sim.h"
 #include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -15,7 +16,9 @@ struct Variable {
 struct Image {
   std::vector<std::string> kernels;
   std::vector<Variable> variables;
+  bool opaque = false; // machine code, by SIMGPU_ANY_KERNEL: it has whatever it is asked for
 };
+constexpr size_t OPAQUE_VARIABLE = 64u << 10; // its variables have room for this much
 struct Module;
 struct Function {
   std::string name;
@@ -24,6 +27,7 @@ struct Function {
 };
 struct Module {
   Context* ctx = nullptr;
+  bool opaque = false;
   std::map<std::string, Function*> functions;
   std::map<std::string, Allocation*> variables;
 };
@@ -67,7 +71,10 @@ static Variable parse_variable(const std::string& text) {
 
 static CUresult parse(const void* data, Image& image) {
   const char* text = (const char*)data;
-  if (!strncmp(text, "\177ELF", 4) || *(const uint32_t*)data == 0xba55ed50) return CUDA_ERROR_NO_BINARY_FOR_GPU; // machine code
+  if (!strncmp(text, "\177ELF", 4) || *(const uint32_t*)data == 0xba55ed50) { // machine code
+    image.opaque = any_kernel();
+    return image.opaque ? CUDA_SUCCESS : CUDA_ERROR_NO_BINARY_FOR_GPU;
+  }
   if (!strstr(text, ".version")) return CUDA_ERROR_INVALID_IMAGE;
   int depth = 0;
   std::string statement;
@@ -119,6 +126,7 @@ void forget_modules(Context* ctx) { // the context goes, and their memory with i
 static CUresult load(const Image& image, Module** out) {
   auto* m = new Module;
   m->ctx = here();
+  m->opaque = image.opaque;
   for (auto& name : image.kernels) m->functions[name] = new_function(name, m->ctx);
   for (auto& v : image.variables) {
     Allocation* a;
@@ -149,6 +157,12 @@ static CUresult load_data(const char* name, CUmodule* out, const void* data) {
 
 static CUresult variable(Module* m, const char* name, CUdeviceptr* dptr, size_t* bytes, bool managed_only) {
   auto it = m->variables.find(name ? name : "");
+  if (it == m->variables.end() && m->opaque && name && !managed_only) {
+    Allocation* a;
+    CUresult result = allocate_device(m->ctx, OPAQUE_VARIABLE, Kind::Module, &a);
+    if (result) return result;
+    it = m->variables.emplace(name, a).first;
+  }
   if (it == m->variables.end() || (managed_only && it->second->kind != Kind::Managed)) return CUDA_ERROR_NOT_FOUND;
   put(dptr, it->second->base);
   put(bytes, it->second->size);
@@ -173,6 +187,8 @@ static CUresult library_variable(const char* fn, CUdeviceptr* dptr, size_t* byte
     return result ? result : variable(m, name, dptr, bytes, managed_only);
   });
 }
+
+bool is_function(CUfunction handle) { return functions.count((Function*)handle); }
 
 static CUresult launch(const char* name, CUfunction handle, unsigned grid, unsigned block, CUstream stream, void** params, void** extra, bool per_thread) {
   return enter(name, CONTEXT, [&] {
@@ -206,6 +222,16 @@ using namespace sim;
 
 API CUresult cuModuleLoadData(CUmodule* out, const void* image) { return load_data("cuModuleLoadData", out, image); }
 API CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned, int*, void**) { return load_data("cuModuleLoadDataEx", out, image); }
+API CUresult cuModuleLoad(CUmodule* out, const char* path) {
+  FILE* file = path ? fopen(path, "rb") : nullptr;
+  if (!file) return CUDA_ERROR_FILE_NOT_FOUND;
+  std::vector<char> image;
+  char chunk[4096];
+  for (size_t n; (n = fread(chunk, 1, sizeof chunk, file)) > 0;) image.insert(image.end(), chunk, chunk + n);
+  fclose(file);
+  image.insert(image.end(), 8, 0); // PTX is text, and the head of machine code is looked at
+  return load_data("cuModuleLoad", out, image.data());
+}
 API CUresult cuModuleUnload(CUmodule handle) {
   return enter("cuModuleUnload", CONTEXT | UNSAFE, [&] {
     auto* m = (Module*)handle;
@@ -220,6 +246,7 @@ API CUresult cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* n
     if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
     if (!modules.count(m)) return CUDA_ERROR_INVALID_HANDLE;
     auto it = m->functions.find(name);
+    if (it == m->functions.end() && m->opaque) it = m->functions.emplace(name, new_function(name, m->ctx)).first;
     if (it == m->functions.end() || !it->second->kernel) return CUDA_ERROR_NOT_FOUND; // not in the image, or not in kernels.cpp
     *out = (CUfunction)it->second;
     return CUDA_SUCCESS;
@@ -262,6 +289,7 @@ API CUresult cuLibraryGetKernel(CUkernel* out, CUlibrary handle, const char* nam
     if (!out || !name) return CUDA_ERROR_INVALID_VALUE;
     if (!libraries.count(lib)) return CUDA_ERROR_INVALID_HANDLE;
     auto it = lib->kernels.find(name);
+    if (it == lib->kernels.end() && lib->image.opaque) it = lib->kernels.emplace(name, new_function(name, nullptr)).first;
     if (it == lib->kernels.end() || !it->second->kernel) return CUDA_ERROR_NOT_FOUND;
     *out = (CUkernel)it->second;
     return CUDA_SUCCESS;

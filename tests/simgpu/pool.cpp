@@ -230,6 +230,25 @@ CUresult pool_free(Allocation* a, Stream* s) {
   return CUDA_SUCCESS;
 }
 
+static CUresult release_in(Stream* s, Allocation* a) { // in stream order
+  a->leaving = true;
+  Op op;
+  op.act = [dptr = a->base] {
+    if (Allocation* a = find_base(dptr)) release_device(a);
+    return CUDA_SUCCESS;
+  };
+  return enqueue(s, std::move(op), 11);
+}
+CUresult graph_free(Allocation* a, Stream* s) {
+  if (!a->outside) return CUDA_ERROR_INVALID_VALUE;
+  a->outside = false;
+  if (!a->orphan) return CUDA_SUCCESS; // the memory stays the graph's, for its next launch
+  if (s) return release_in(s, a);
+  wait_idle(a->ctx);
+  release_device(a);
+  return CUDA_SUCCESS;
+}
+
 static CUresult release(const char* name, CUdeviceptr dptr, CUstream stream, bool per_thread) {
   return enter(name, CONTEXT, [&] {
     note("0x%llx stream=%p", dptr, (void*)stream);
@@ -246,19 +265,8 @@ static CUresult release(const char* name, CUdeviceptr dptr, CUstream stream, boo
     }
     switch (a->kind) {
       case Kind::Async: return pool_free(a, s);
-      case Kind::Graph:
-        if (!a->outside) return CUDA_ERROR_INVALID_VALUE;
-        a->outside = false;
-        return CUDA_SUCCESS;
-      case Kind::Plain: case Kind::Pitch: { // plain memory too, in stream order
-        a->leaving = true;
-        Op op;
-        op.act = [dptr] {
-          if (Allocation* a = find_base(dptr)) release_device(a);
-          return CUDA_SUCCESS;
-        };
-        return enqueue(s, std::move(op), 11);
-      }
+      case Kind::Graph: return graph_free(a, s);
+      case Kind::Plain: case Kind::Pitch: return release_in(s, a); // plain memory too
       default: return CUDA_ERROR_INVALID_VALUE;
     }
   });

@@ -123,6 +123,7 @@ struct Allocation {
   uint64_t handle = 0;               // Vmm: the physical memory mapped here
   bool leaving = false;              // given to cuMemFreeAsync: no longer the program's
   bool outside = false;              // Graph: a launch left it allocated, and it may be freed like any other
+  bool orphan = false;               // Graph: that, and the graph is gone: it ends with its free
 };
 std::map<CUdeviceptr, Allocation*>& allocations();
 Allocation* find(CUdeviceptr p);       // the allocation that holds p
@@ -231,6 +232,7 @@ Node* graph_node(Graph* graph, Op op, int type, const std::vector<Node*>& deps);
 
 void trim_pools(Device* dev, uint64_t stream = 0); // at a synchronisation (of one stream), down to the release threshold
 CUresult pool_free(Allocation* a, Stream* stream); // stream nullptr: by cuMemFree
+CUresult graph_free(Allocation* a, Stream* stream); // the same, of a graph's memory outside it
 
 // ---- sharing with other processes (ipc.cpp) ----
 
@@ -255,7 +257,9 @@ struct Kernel {
   std::function<Op(Context*, const std::vector<uint64_t>& args)> make;
 };
 void forget_modules(Context* ctx);  // at its destruction
+bool is_function(CUfunction handle); // or a library's kernel
 const Kernel* kernel_named(const std::string& name);
+bool any_kernel(); // by its setting, a kernel that is not known does nothing, instead of not being there
 
 // ---- the frame around every entry point (driver.cpp) ----
 

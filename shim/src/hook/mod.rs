@@ -91,7 +91,7 @@ fn record_failure(call: &Call, memory: Memory, context: u16, bytes: u64, result:
         room::sample_now(c.slot());
     }
     if result == cuda::ERROR_OUT_OF_MEMORY && memory.on_device() {
-        oom::of_request(call, bytes, stack);
+        oom::of_request(call, memory, bytes, stack);
     }
 }
 

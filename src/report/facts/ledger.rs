@@ -81,6 +81,8 @@ pub struct Holder {
     pub api: Api,
     /// They are segments that PyTorch cuts tensors from.
     pub torch: bool,
+    /// They are PyTorch's tensors: told by it, or each asked for by itself (its cudaMallocAsync backend, no cache).
+    pub tensor: bool,
     /// Number of their site.
     pub site: u32,
     /// Live now.
@@ -224,7 +226,9 @@ impl Ledger {
         let holder = *self.by_key.entry(key).or_insert(next);
         if holder == next {
             let segment = matches!(e.memory, Memory::Device | Memory::Vmm);
-            let torch = segment && (source == Source::Hoarder || self.torch_modules.contains(&e.caller));
+            let by_torch = self.torch_modules.contains(&e.caller);
+            let torch = segment && (source == Source::Hoarder || by_torch);
+            let itself = e.memory == Memory::Async || e.memory == Memory::Device && source == Source::Hit;
             self.holders.push(Holder {
                 stack: e.stack,
                 caller: e.caller,
@@ -235,6 +239,7 @@ impl Ledger {
                 source,
                 api: e.api,
                 torch: torch && source != Source::Hit,
+                tensor: e.memory == Memory::Tensor || by_torch && itself,
                 site: u32::MAX,
                 now: Tally::default(),
                 ever: Tally::default(),

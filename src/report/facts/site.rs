@@ -40,6 +40,8 @@ pub struct Site {
     pub memory: Memory,
     /// It makes PyTorch's segments.
     pub torch: bool,
+    /// It makes PyTorch's tensors.
+    pub tensor: bool,
     /// Ordinal of the device of the first.
     pub device: u32,
     /// Allocations.
@@ -107,6 +109,7 @@ impl Sites {
                 caller: h.caller,
                 memory: h.memory,
                 torch: h.torch,
+                tensor: h.tensor,
                 device: h.device,
                 first: (e.time, 0),
                 ..Site::default()

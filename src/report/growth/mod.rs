@@ -160,8 +160,8 @@ impl Look<'_> {
 
     /// Whether it is PyTorch's, or what else has Python lines and is no device memory of the driver's.
     fn is_tensor(&mut self, i: u32) -> bool {
-        let (memory, stack) = (self.site(i).memory, self.site(i).stack);
-        memory == Memory::Tensor || memory == Memory::Async && !self.lines.of(stack).is_empty()
+        let Site { tensor, memory, stack, .. } = *self.site(i);
+        tensor || memory == Memory::Async && !self.lines.of(stack).is_empty()
     }
 
     /// Sites that grow.
@@ -280,17 +280,20 @@ impl Look<'_> {
 
     /// Bytes a step of what stays and is not the result of its line: what lies between.
     fn between(&mut self, parts: &[Part]) -> f64 {
-        let forward = |s: &Site| s.memory == Memory::Tensor && s.backward * 2 <= s.count;
+        let forward = |s: &Site| s.tensor && s.backward * 2 <= s.count;
         let all: Vec<u32> = parts.iter().map(|p| p.site).collect();
         let members: Vec<u32> = self.steps.map_or(Vec::new(), |s| s.members.clone());
         let sites = all.iter().chain(&members).map(|i| self.site(*i));
         let stacks: Vec<u32> = sites.filter(|s| forward(s)).map(|s| s.stack).collect();
         // One site alone is the result of its own line or is not.
         let depth = if parts.len() > 1 { self.lines.common(stacks) } else { usize::MAX };
-        // The last that each line of the loop makes: its result.
+        // The last that each line of the loop makes, but for scratch (PyTorch 2.15 takes cuBLAS's workspace after the
+        // result): its result.
         let mut results: HashMap<u32, (u64, u32)> = HashMap::new();
         let fewest = self.steps.map_or(1, |s| s.count / 2);
-        for (i, s) in self.facts.sites.all.iter().enumerate().filter(|(_, s)| forward(s) && s.count >= fewest) {
+        let scratch = |s: &Site| s.live.0 == 0 && s.at_once.0 * 10 >= s.count * 9;
+        let made = |s: &Site| forward(s) && s.count >= fewest && !scratch(s);
+        for (i, s) in self.facts.sites.all.iter().enumerate().filter(|(_, s)| made(s)) {
             let Some(line) = lines::at(self.lines.of(s.stack), depth) else { continue };
             let result = results.entry(line).or_default();
             *result = (*result).max((s.last.1, i as u32));
@@ -338,7 +341,7 @@ impl Look<'_> {
         let (mut bursts, mut rounds) = (0, u64::MAX);
         let mut more = false;
         for (i, s) in self.facts.sites.all.iter().enumerate() {
-            let climbs = s.memory == Memory::Tensor && s.most.count >= ROUNDS && s.frees_backward * 20 <= s.frees;
+            let climbs = s.tensor && s.most.count >= ROUNDS && s.frees_backward * 20 <= s.frees;
             if !climbs || s.backward * 2 > s.count || s.frees * 2 < s.count {
                 continue;
             }
