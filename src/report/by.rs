@@ -117,7 +117,7 @@ pub fn list(page: &mut Page, history: &History, by: By, mut held: Vec<(&Holder, 
         let name = name(history, by, holder, &stack);
         let what = match by {
             By::Stack => note(history, holder),
-            By::Line | By::Function if holder.layer() == Layer::Tensor => PYTORCH.to_string(),
+            By::Line | By::Function if holder.tensor => PYTORCH.to_string(),
             By::Line | By::Function => note(history, holder),
             _ => String::new(),
         };
