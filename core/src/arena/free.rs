@@ -166,7 +166,7 @@ impl<B: Backing> Free<'_, B> {
             let mut core = arena.lock();
             // Read under the lock: see `Arena::record`.
             let now = arena.clock.load(Relaxed);
-            if core.stitches.has(n) {
+            if self.word.whole() && core.stitches.has(n) {
                 core.give_stitched(&arena.map, n, &[(stream.0, now)]);
             } else {
                 core.give(&arena.map, n, stream.0, now);
