@@ -209,7 +209,7 @@ fn merged(all: impl Iterator<Item = SuspectPart>) -> Vec<SuspectPart> {
 /// Why, and what to do.
 fn say(s: &growth::Suspect, sites: usize, lead: &SuspectPart, steps: Option<&Steps>) -> (String, String) {
     let over = match (s.shape, steps) {
-        (Shape::Linear, Some(steps)) => format!("in each of {} steps", count(steps.count)),
+        (Shape::Linear | Shape::Swelling, Some(steps)) => format!("in each of {} steps", count(steps.count)),
         (Shape::Staircase, Some(steps)) => format!("now and then in {} steps", count(steps.count)),
         _ => "all along".to_string(),
     };
@@ -222,7 +222,7 @@ fn say(s: &growth::Suspect, sites: usize, lead: &SuspectPart, steps: Option<&Ste
                 bytes(s.bytes() as u64)
             ),
             "optimizer.zero_grad(set_to_none=True) before each backward(); no create_graph=True without need; no list \
-             of gradients"
+             of gradients, nor of a penalty made of them: .item() of it"
                 .to_string(),
         ),
         Kind::GraphRetained if s.shape == Shape::Bursts => (
@@ -244,9 +244,25 @@ fn say(s: &growth::Suspect, sites: usize, lead: &SuspectPart, steps: Option<&Ste
              retain_graph=True without need"
                 .to_string(),
         ),
+        Kind::CacheGrowing if s.shape == Shape::Swelling => (
+            format!(
+                "each takes the place of the one before and is larger, {over}, while what else a step makes does not get \
+                 larger: something is joined to it and nothing taken away"
+            ),
+            "empty it where a new prompt or epoch begins, give it a limit, or keep the pieces on the CPU".to_string(),
+        ),
         Kind::CacheGrowing => (
             format!("one stays {over}, and each has a size of its own: something is made for each new key and kept"),
             "give the cache a limit (functools.lru_cache(maxsize=...)), or fewer keys: lengths padded to a few sizes"
+                .to_string(),
+        ),
+        Kind::ReferencesKept if s.tensors && s.backward > 0.0 => (
+            format!(
+                "what stays {over} are results of their lines, and gradients ({} a step) no larger than these: something in \
+                 the program keeps parameters or inputs, and they keep their .grad",
+                bytes(s.backward as u64)
+            ),
+            "a list, a dictionary or an attribute: drop the old model or input in time, or keep .detach() or .cpu() of it"
                 .to_string(),
         ),
         Kind::ReferencesKept if s.tensors => (

@@ -286,7 +286,8 @@ impl Loop {
         Loop { script, stacks: Default::default(), segment: 0 }
     }
 
-    /// The stack of an operator in a line of `train.py`; of line 0: of the backward pass.
+    /// The stack of an operator in a line of `train.py`; of line 0: of the backward pass. `torch/optim/adam.py:step` is a
+    /// function of an installed package that the line calls.
     pub fn stack(&mut self, operator: &str, line: u32) -> u32 {
         let key = (operator.to_string(), line);
         if let Some(stack) = self.stacks.get(&key) {
@@ -294,6 +295,10 @@ impl Loop {
         }
         let offset = 0x1000 + self.stacks.len() as u64 * 16;
         let mut frames = vec![Frame::Native(4, offset)];
+        if let Some((file, function)) = operator.split_once(':') {
+            let file = format!("/usr/lib/python3/dist-packages/{file}");
+            frames.push(self.script.python(function, &file, 7));
+        }
         if line > 0 {
             frames.push(self.script.python("step", "/job/train.py", line));
             frames.push(self.script.python("<module>", "/job/train.py", 99));

@@ -53,6 +53,28 @@ fn each_mistake_is_named() {
     }
 }
 
+/// Mistakes of `tests/data/mistakes`, written without a look at the rules: kind, shape, line, suspects, MiB in all.
+const MISTAKES: [(&str, &str, &str, &str, usize, f64); 3] = [
+    ("hooks_activations", "references_kept", "linear", "hooks_activations.py:13", 1, 30.3),
+    ("model_reloaded", "references_kept", "linear", "model_reloaded.py:5", 1, 80.0),
+    ("kv_never_reset", "cache_growing", "swelling", "kv_lib.py:1", 2, 17.0),
+];
+
+#[test]
+fn mistakes_of_others_are_named() {
+    for (name, kind, shape, place, count, mib) in MISTAKES {
+        let json = json(&format!("../mistakes/{name}"));
+        let suspects = json["leaks"]["suspects"].as_array().unwrap();
+        assert_eq!(suspects.len(), count, "{name}: {suspects:#?}");
+        for s in suspects {
+            assert_eq!((s["kind"].as_str(), s["shape"].as_str()), (Some(kind), Some(shape)), "{name}");
+            assert!(s["place"].as_str().unwrap().contains(place), "{name}: {}", s["place"]);
+        }
+        let all: f64 = suspects.iter().map(|s| s["bytes"].as_f64().unwrap()).sum::<f64>() / f64::from(1 << 20);
+        assert!((all / mib - 1.0).abs() < 0.05, "{name}: {all} MiB");
+    }
+}
+
 #[test]
 fn the_healthy_loop_gets_no_suspect() {
     let json = json("healthy");

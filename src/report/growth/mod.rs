@@ -7,10 +7,11 @@
 //!   between them only the graph knows.
 //! - *graph retained*, in bursts: the same, climbing over many rounds, and all of it goes at once, and none in a backward pass.
 //! - *cache growing*: only results stay, and each has a size of its own.
-//! - *references kept*: only results stay.
+//!   Or each is made of the one before and more (`torch.cat`), while the inputs of the loop do not get longer.
+//! - *references kept*: only results stay. A leaf that stays keeps its gradient, which is no larger than it.
 //! - *never freed*: it does not grow, and the program ended without freeing it. (Not of PyTorch's: it frees nothing at exit.)
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 use vramscope_core::event::Memory;
@@ -22,7 +23,9 @@ use lines::Lines;
 use shape::{Growth, Shape};
 use steps::Steps;
 
+mod inputs;
 pub mod lines;
+mod origin;
 pub mod shape;
 pub mod steps;
 #[cfg(test)]
@@ -31,6 +34,8 @@ mod tests;
 /// Growth below both of these is not worth a word.
 const LEAST: u64 = 64 << 10;
 const LEAST_PART: u64 = 10_000;
+/// What swells by less than this part of the peak is not worth a word.
+const SWOLLEN: u64 = 32;
 /// Rounds of a burst.
 const ROUNDS: u64 = 8;
 
@@ -167,21 +172,43 @@ impl Look<'_> {
     /// Sites that grow.
     fn growing(&mut self) -> Vec<Grown> {
         let peak = self.facts.ledger.peak.in_use;
-        // Much was freed meanwhile: it is a program at work, and not one that loads its weights.
-        let all = self.facts.allocations();
-        let busy = self.facts.churn.within((all / 32).max(16)).0 * 4 >= all;
+        if !self.is_busy() {
+            return Vec::new();
+        }
+        let loading = self.is_loading();
         let mut grown = Vec::new();
+        let mut longer = None;
         for (i, s) in self.facts.sites.all.iter().enumerate() {
-            if s.torch && self.facts.ledger.has_tensors() || s.memory == Memory::Imported {
+            if self.is_segments(s) || s.memory == Memory::Imported {
                 continue;
             }
             let Some(g) = shape::growth(s, self.steps) else { continue };
-            if g.bytes() < LEAST.max(peak / LEAST_PART) || !busy || !self.goes_on(s, &g) || self.loads(s.stack) {
+            if g.bytes() < LEAST.max(peak / LEAST_PART) || !self.goes_on(s, &g) || loading && self.loads(s.stack) {
                 continue;
+            }
+            // A variable that holds a step's input until the next swells as well, if the inputs are sorted by length.
+            if g.shape == Shape::Swelling {
+                let told = self.is_tensor(i as u32) && g.bytes() >= peak / SWOLLEN;
+                if !told || *longer.get_or_insert_with(|| self.inputs_get_longer()) {
+                    continue;
+                }
             }
             grown.push((i as u32, g));
         }
         grown
+    }
+
+    /// Whether they are PyTorch's segments, in which its tensors are.
+    fn is_segments(&self, s: &Site) -> bool {
+        s.torch && self.facts.ledger.has_tensors()
+    }
+
+    /// Whether something was freed meanwhile: it is a program at work, and not one that loads its weights. Where there are steps,
+    /// something of each goes already, and a loop that keeps most of what it makes is just what is looked for.
+    fn is_busy(&self) -> bool {
+        let all: u64 = self.facts.sites.all.iter().filter(|s| !self.is_segments(s)).map(|s| s.count).sum();
+        let freed = self.facts.churn.within((self.facts.allocations() / 32).max(16)).0;
+        freed * if self.steps.is_some() { 10 } else { 4 } >= all
     }
 
     /// Whether it grew over a good part of the program's work, and nearly to its end.
@@ -193,18 +220,6 @@ impl Look<'_> {
             }
             None => s.last.1.saturating_sub(s.first.1) * 2 >= self.facts.allocations(),
         }
-    }
-
-    /// Whether it is the loading of a model, which keeps what it makes.
-    fn loads(&self, stack: u32) -> bool {
-        const LOADING: [&str; 4] = ["_apply", "load_state_dict", "from_pretrained", "reset_parameters"];
-        let frames = self.history.stacks.get(&stack).into_iter().flatten();
-        let places = frames.filter_map(|f| match f {
-            super::history::At::Python(place) => self.history.python.get(place),
-            _ => None,
-        });
-        let mut installed = places.filter(|p| super::python::whose(&p.file) != super::python::Whose::User);
-        installed.any(|p| LOADING.contains(&p.function.rsplit('.').next().unwrap_or_default()))
     }
 
     fn steps_of(&self, g: &Growth) -> f64 {
@@ -258,6 +273,14 @@ impl Look<'_> {
 
     /// Suspects among the tensors.
     fn of_tensors(&mut self, grown: Vec<Grown>) -> Vec<Suspect> {
+        let (swelling, grown): (Vec<_>, Vec<_>) = grown.into_iter().partition(|(_, g)| g.shape == Shape::Swelling);
+        let mut suspects = self.by_line(swelling);
+        suspects.extend(self.of_counted(grown));
+        suspects
+    }
+
+    /// Suspects among the tensors of which there are more and more.
+    fn of_counted(&mut self, grown: Vec<Grown>) -> Vec<Suspect> {
         if grown.is_empty() {
             return Vec::new();
         }
@@ -268,18 +291,39 @@ impl Look<'_> {
         let parts: Vec<Part> = grown.iter().map(|g| self.part(g)).collect();
         let all: f64 = parts.iter().map(|p| p.bytes).sum();
         let of_backward: f64 = parts.iter().filter(|p| backward(self, p.site)).map(|p| p.bytes).sum();
-        let between = self.between(&parts);
+        let (between, unfreed) = self.between(&parts);
         let kind = match () {
+            () if of_backward > 0.0 && between * 10.0 < all && of_backward <= (all - of_backward) * 1.02 => {
+                Kind::ReferencesKept
+            }
             () if of_backward * 10.0 >= all => Kind::GradientsAccumulating,
-            () if between * 10.0 >= all => Kind::GraphRetained,
-            () => return grown.into_iter().map(|one| self.single(one, true)).collect(),
+            () if between * 10.0 >= all && unfreed => Kind::GraphRetained,
+            () => return self.by_line(grown),
         };
         let shape = grown.iter().map(|g| g.1.shape).find(|s| *s == Shape::Linear).unwrap_or(Shape::Staircase);
         vec![suspect(kind, shape, parts, of_backward, true)]
     }
 
-    /// Bytes a step of what stays and is not the result of its line: what lies between.
-    fn between(&mut self, parts: &[Part]) -> f64 {
+    /// Suspects each of a line: what a line keeps of one kind, an optimizer its two moments, is one.
+    fn by_line(&mut self, grown: Vec<Grown>) -> Vec<Suspect> {
+        let mut suspects: Vec<(Option<u32>, Suspect)> = Vec::new();
+        for one in grown {
+            let line = self.lines.of(self.site(one.0).stack).last().copied();
+            let s = self.single(one, true);
+            let same = |(of, k): &&mut (Option<u32>, Suspect)| *of == line && (k.kind, k.shape) == (s.kind, s.shape);
+            match suspects.iter_mut().find(same) {
+                Some((_, k)) if line.is_some() => {
+                    *k = suspect(s.kind, s.shape, [&k.parts[..], &s.parts].concat(), 0.0, true)
+                }
+                _ => suspects.push((line, s)),
+            }
+        }
+        suspects.into_iter().map(|(_, s)| s).collect()
+    }
+
+    /// Bytes a step of what stays and is not the result of its line: what lies between. And whether a graph may keep any of
+    /// it: a line of whose tensors the backward pass frees others has none left, and it is hooks that keep them.
+    fn between(&mut self, parts: &[Part]) -> (f64, bool) {
         let forward = |s: &Site| s.tensor && s.backward * 2 <= s.count;
         let all: Vec<u32> = parts.iter().map(|p| p.site).collect();
         let members: Vec<u32> = self.steps.map_or(Vec::new(), |s| s.members.clone());
@@ -298,10 +342,17 @@ impl Look<'_> {
             let result = results.entry(line).or_default();
             *result = (*result).max((s.last.1, i as u32));
         }
-        let mut between = 0.0;
+        let mut went_backward = HashSet::new();
+        for (i, s) in self.facts.sites.all.iter().enumerate() {
+            let saved = made(s) && s.frees_backward * 10 >= s.count * 8 && !all.contains(&(i as u32));
+            if saved {
+                went_backward.extend(lines::at(self.lines.of(s.stack), depth));
+            }
+        }
+        let (mut between, mut unfreed) = (0.0, false);
         for p in parts {
             let s = self.site(p.site);
-            if !forward(s) {
+            if !forward(s) || self.is_without_graph(s.stack) {
                 continue;
             }
             let stack = s.stack;
@@ -309,15 +360,15 @@ impl Look<'_> {
             // A line that is run once a step has one result.
             let more = (p.count - 1.0).max(0.0) / p.count.max(1.0);
             let is_result = results.get(&line).is_some_and(|(_, last)| *last == p.site);
-            between += if !is_result {
-                p.bytes
-            } else if p.count > 1.5 {
-                p.bytes * more
-            } else {
-                0.0
+            let bytes = match is_result {
+                false => p.bytes,
+                true if p.count > 1.5 => p.bytes * more,
+                true => 0.0,
             };
+            between += bytes;
+            unfreed |= bytes > 0.0 && !went_backward.contains(&line);
         }
-        between
+        (between, unfreed)
     }
 
     /// A suspect of one site.
@@ -326,7 +377,8 @@ impl Look<'_> {
         let sizes = s.sizes.len() as u64;
         // Most are of a size that no other has.
         let each_its_own = s.stayed >= 6 && sizes * 10 >= s.stayed.min(256) * 9;
-        let kind = if each_its_own { Kind::CacheGrowing } else { Kind::ReferencesKept };
+        let swells = one.1.shape == Shape::Swelling;
+        let kind = if each_its_own || swells { Kind::CacheGrowing } else { Kind::ReferencesKept };
         suspect(kind, one.1.shape, vec![self.part(&one)], 0.0, tensors)
     }
 

@@ -10,6 +10,9 @@ use crate::report::facts::site::Site;
 /// Points below which nothing is said.
 const FEWEST: usize = 8;
 
+/// PyTorch's cache gives out a large block whole if no more than this would be left of it.
+const UNSPLIT: u64 = 1 << 20;
+
 /// How something grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,6 +23,8 @@ pub enum Shape {
     Staircase,
     /// It climbs and falls back to nothing, again and again.
     Bursts,
+    /// As many as before, and larger each time: each is made of the one before and more.
+    Swelling,
     /// It does not grow: it is there at the end.
     Constant,
 }
@@ -57,7 +62,26 @@ pub fn growth(site: &Site, steps: Option<&Steps>) -> Option<Growth> {
     let end = steps.map_or(u64::MAX, Steps::last);
     let points = site.curve.points();
     let over = points.partition_point(|p| p.ordinal <= end);
-    grows(&points[..over])
+    grows(&points[..over]).or_else(|| swells(&points[..over]))
+}
+
+/// What keeps its number and gets larger and larger: a tensor to which each step joins something. The old one lives until the
+/// new one is there, so it shows before each allocation.
+fn swells(points: &[Point]) -> Option<Growth> {
+    if points.len() < 2 * FEWEST {
+        return None;
+    }
+    let floor = floor(points);
+    let last = floor.len() - 1;
+    let at = |part: usize| floor[last / 8 + (last - last / 8) * part / 8].bytes;
+    let rose = (0..8).filter(|part| at(part + 1) > at(*part)).count();
+    let later = last / 8..floor.len();
+    let (number, slack) = (floor[last].count, floor[last].count * UNSPLIT);
+    let alike = points[later.clone()].iter().all(|p| p.count == number);
+    let dips = later.into_iter().any(|i| points[i].bytes > floor[i].bytes + slack);
+    let (begin, from, to, end) = (floor[0], floor[last / 4], floor[last - last / 4], floor[last]);
+    let swells = number > 0 && alike && rose >= 7 && !dips && end.bytes * 2 >= from.bytes * 3;
+    swells.then_some(Growth { shape: Shape::Swelling, begin, from, to, end })
 }
 
 fn grows(points: &[Point]) -> Option<Growth> {
@@ -141,6 +165,27 @@ mod tests {
         assert_eq!(shape(curve((0..80).map(|i| i % 40))), None);
         // It grew, and all of it was freed.
         assert_eq!(shape(curve((0..100).map(|i| if i < 90 { i } else { 0 }))), None);
+    }
+
+    #[test]
+    fn what_is_made_anew_and_larger_each_time_swells() {
+        let sizes = |sizes: &mut dyn Iterator<Item = u64>| {
+            let point = |(i, halves): (usize, u64)| {
+                let (nth, bytes) = (i as u64 + 1, halves * UNSPLIT / 2);
+                Point { nth, ordinal: nth * 10, time: nth, count: u64::from(i > 0), bytes }
+            };
+            sizes.enumerate().map(point).collect::<Vec<_>>()
+        };
+        let shape = |points: Vec<Point>| swells(&points).map(|g| g.shape);
+        assert_eq!(shape(sizes(&mut (0..40))), Some(Shape::Swelling));
+        // Now and then it got a block that is a little too large.
+        assert_eq!(shape(sizes(&mut (0..40).map(|i| i + i * 7 % 3))), Some(Shape::Swelling));
+        // Of one size, or of any; a new prompt each; a curriculum of three lengths; a little more on much.
+        assert_eq!(shape(sizes(&mut (0..40).map(|_| 9))), None);
+        assert_eq!(shape(sizes(&mut (0..40).map(|i| i * 7919 % 40))), None);
+        assert_eq!(shape(sizes(&mut (0..40).map(|i| 5 + i % 13))), None);
+        assert_eq!(shape(sizes(&mut (0..40).map(|i| 1 + i / 14))), None);
+        assert_eq!(shape(sizes(&mut (0..40).map(|i| 1000 + i))), None);
     }
 
     #[test]

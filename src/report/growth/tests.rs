@@ -122,6 +122,97 @@ fn what_backward_makes_and_stays_is_gradients() {
     assert_eq!(found(&l), [(Kind::GradientsAccumulating, Shape::Linear, 7 * MIB)]);
 }
 
+/// A list of models, or of inputs with gradients: a leaf keeps its `.grad`, which is as large as it is.
+#[test]
+fn a_leaf_that_stays_keeps_its_gradient() {
+    let l = train(40, |l, _| {
+        l.tensor("randn", 15, 4 * MIB);
+        l.tensor("mm", 0, 4 * MIB);
+    });
+    let [(kind, shape, bytes)] = found(&l)[..] else { panic!("{:?}", found(&l)) };
+    assert_eq!((kind, shape, (bytes + MIB / 2) / MIB), (Kind::ReferencesKept, Shape::Linear, 8));
+}
+
+#[test]
+fn a_model_that_is_loaded_again_and_again_may_stay() {
+    let load = |l: &mut Loop, i: u64| {
+        if i.is_multiple_of(4) {
+            for _ in 0..4 {
+                l.tensor("torch/nn/modules/module.py:Module._apply", 15, 3 * MIB);
+            }
+        }
+    };
+    let l = train(40, load);
+    let [(kind, _, bytes)] = found(&l)[..] else { panic!("{:?}", found(&l)) };
+    assert_eq!((kind, (bytes + MIB / 2) / MIB), (Kind::ReferencesKept, 3));
+}
+
+#[test]
+fn no_graph_keeps_what_an_optimizer_makes() {
+    let l = train(40, |l, i| {
+        for _ in 0..if i.is_multiple_of(4) { 8 } else { 0 } {
+            l.tensor("torch/optim/adam.py:Adam._init_group", 15, MIB);
+        }
+    });
+    assert_eq!(found(&l).iter().map(|s| s.0).collect::<Vec<_>>(), [Kind::ReferencesKept]);
+}
+
+#[test]
+fn a_loop_that_keeps_most_of_what_it_makes_is_busy() {
+    let l = train(40, |l, _| {
+        for i in 0..24 {
+            l.tensor(&format!("clone{i}"), 15, MIB);
+        }
+    });
+    let history = l.script.history();
+    assert_eq!(find(&history).suspects[0].kind, Kind::GraphRetained);
+}
+
+/// Hooks on modules keep their outputs, several of one line, and the backward pass frees what the graph saved beside them.
+#[test]
+fn where_backward_freed_the_graph_references_are_kept() {
+    let l = train(40, |l, _| {
+        l.tensor("addmm", 15, MIB);
+        let first = l.tensor("relu", 15, MIB);
+        l.tensor("addmm", 15, MIB);
+        let second = l.tensor("relu", 15, MIB);
+        l.release(first);
+        l.release(second);
+    });
+    let [(kind, shape, bytes)] = found(&l)[..] else { panic!("{:?}", found(&l)) };
+    assert_eq!((kind, shape, (bytes + MIB / 2) / MIB), (Kind::ReferencesKept, Shape::Linear, 2));
+}
+
+/// A cache of keys and values to which each token is joined, and lengths that only get larger.
+#[test]
+fn what_each_step_is_joined_to_swells_and_longer_inputs_do_not() {
+    let join = |lengthen: &dyn Fn(u64) -> u64| {
+        let mut old = None;
+        train(60, |l, i| {
+            let new = l.tensor("cat", 15, (1 + i) * MIB);
+            if let Some(old) = old.replace(new) {
+                l.drop(old);
+            }
+            for line in 21..24 {
+                let scores = l.tensor("bmm", line, lengthen(i));
+                l.drop(scores);
+            }
+        })
+    };
+    assert_eq!(found(&join(&|_| MIB)), [(Kind::CacheGrowing, Shape::Swelling, MIB)]);
+    let longer = |l: &mut Loop, i: u64, held: &mut Vec<u64>| {
+        let x = l.tensor("to", 30, (8 + i) << 18);
+        let y = l.tensor("addmm", 31, (8 + i) << 20);
+        let loss = l.tensor("mean", 32, (8 + i) << 10);
+        for id in std::mem::replace(held, vec![x, y, loss]) {
+            l.drop(id);
+        }
+    };
+    let (mut l, mut held) = (Loop::new(), Vec::new());
+    (0..60).for_each(|i| longer(&mut l, i, &mut held));
+    assert_eq!(found(&l), []);
+}
+
 #[test]
 fn one_for_each_size_is_a_cache_and_a_full_one_is_none() {
     let l = train(40, |l, i| {
