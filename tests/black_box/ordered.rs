@@ -421,6 +421,7 @@ fn pluggable() {
     runs[0].assert_success();
     assert!(!runs[0].stdout.contains(" 1 wrong") && runs[0].stdout.contains("graphs: 54 blocks looked at, 0 wrong"));
     assert!(runs[0].stdout.contains("two captures: 9 blocks looked at, 0 wrong"));
+    assert!(runs[0].stdout.contains("two streams in a capture: 24 blocks looked at, 0 wrong"));
     for run in &runs[1..] {
         let history = run.history();
         let served = |e: &&Event| {
