@@ -104,9 +104,10 @@ fn freed(p: Ptr, stream: Stream, from: usize) {
 pub extern "C" fn vramscope_torch_record_stream(p: *mut c_void, stream: Stream) {
     if let Some(arena) = arena::holding(p as u64).filter(|_| !state::forked()) {
         state::guarded("vramscope_torch_record_stream", || {
-            if !served::is_capturing(stream, false)
-                && let Ok(named) = arena::named(stream, false)
-            {
+            let capturing = served::is_capturing(stream, false);
+            let device = arena.backing().device();
+            let named = if capturing { arena::capturing(stream, device) } else { arena::named(stream, false).ok() };
+            if let Some(named) = named {
                 // An address that is no block's is the caller's mistake; there is nobody to tell.
                 let _ = arena.record_stream(p as u64, StreamId(named.id));
             }

@@ -42,7 +42,8 @@ fn expand(pattern: &str) -> PathBuf {
             Some('p') => s.push_str(&std::process::id().to_string()),
             Some('h') => s.push_str(&host()),
             Some('n') => s.push_str(&invoked_name()),
-            Some('r') => s.push_str(rank().as_deref().unwrap_or("0")),
+            // A name and not a way: a variable may say anything.
+            Some('r') => s.push_str(&rank().map_or("0".to_owned(), |r| r.replace('/', "_"))),
             Some('%') => s.push('%'),
             Some(other) => {
                 s.push('%');

@@ -88,6 +88,8 @@ pub struct Segment {
     pub time: u64,
     /// Whose it is.
     pub whose: Whose,
+    /// Where its memory lies first: it is a second mapping, for a block that is stitched together. 0: here.
+    pub home: u64,
     context: u16,
     id: u64,
 }
@@ -315,6 +317,7 @@ impl Books {
             bytes,
             time: e.time,
             whose: if e.memory == Memory::Async { Whose::Ordered } else { Whose::Pool },
+            home: 0,
             context: e.context,
             id: e.id,
         };
@@ -386,6 +389,7 @@ impl Books {
             bytes: e.bytes,
             time: e.time,
             whose: Whose::Mapped,
+            home: self.segments.get(&e.id).map_or(0, |s| s.address),
             context: e.context,
             id: e.id,
         };
@@ -423,6 +427,7 @@ impl Live {
             bytes: self.bytes,
             time: self.time,
             whose: Whose::Torch,
+            home: 0,
             context: self.context,
             id: self.id,
         }

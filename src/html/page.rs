@@ -263,6 +263,7 @@ fn lives(i: usize, run: &Run, columns: &mut Columns) {
     columns.add(format!("{i}.stay.address"), stays().map(|s| s.segment.address.min(1 << 52)));
     columns.add(format!("{i}.stay.device"), stays().map(|s| s.segment.device.into()));
     columns.add(format!("{i}.stay.whose"), stays().map(|s| s.segment.whose as u64));
+    columns.add(format!("{i}.stay.home"), stays().map(|s| s.segment.home.min(1 << 52)));
 }
 
 fn length(start: u64, end: u64) -> u64 {

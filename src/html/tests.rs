@@ -335,3 +335,25 @@ proptest! {
         }
     }
 }
+
+/// What is mapped a second time is no memory: the page shows the block where its memory lies first.
+#[test]
+fn a_stitched_block_lies_at_home() {
+    let mut s = sample();
+    let segment = |s: &mut Script, id, address| {
+        let segment = Event { kind: EventKind::SegmentAlloc, id, address, bytes: 4 * MIB, ..Event::default() };
+        s.event(Event { memory: Memory::Async, context: 1, ..segment });
+    };
+    segment(&mut s, 9001, 0x7e00_0000_0000);
+    segment(&mut s, 9002, 0x7e00_0080_0000);
+    for (id, address) in [(9001, 0x7e80_0000_0000), (9002, 0x7e80_0040_0000)] {
+        let map = Event { kind: EventKind::Map, id, address, bytes: 4 * MIB, ..Event::default() };
+        s.event(Event { memory: Memory::Async, context: 1, ..map });
+    }
+    let run = played(&s, &Limits::of(1));
+    let homes: Vec<(u64, u64)> =
+        run.stays.iter().filter(|s| s.segment.home != 0).map(|s| (s.segment.address, s.segment.home)).collect();
+    assert_eq!(homes, [(0x7e80_0000_0000, 0x7e00_0000_0000), (0x7e80_0040_0000, 0x7e00_0080_0000)]);
+    let memory = run.stays.iter().filter(|s| s.segment.home == 0 && s.segment.address >> 40 == 0x7e);
+    assert_eq!(memory.map(|s| s.segment.bytes).sum::<u64>(), 8 * MIB);
+}

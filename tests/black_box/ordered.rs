@@ -359,6 +359,37 @@ fn blocks_stitched_together() {
     assert!(off.history().events().all(|(_, e)| e.kind != EventKind::Map), "{off}");
 }
 
+fn stitched(case: &str) -> Program {
+    Program::new("stitched", Link::Runtime13).arg(case).env("SIMGPU_MEMORY_MB", "1024")
+}
+
+/// Nothing that a program can ask or do tells stitched blocks from others: not at the borders of their chunks, and not with
+/// another device let in, in a child, after a reset, in a graph, on a full device.
+#[test]
+fn stitched_blocks_are_like_others() {
+    for case in ["pointers", "copies", "peers", "fork", "reset", "graph", "numbers", "full"] {
+        // (A full device is explained.)
+        let program = if case == "full" { stitched(case).talks() } else { stitched(case) };
+        for run in same(&program).iter().filter(|r| r.mode == Mode::Ordered) {
+            let maps = run.history().of(EventKind::Map).filter(|e| e.memory == Memory::Async).count();
+            assert!(maps > 10, "{run}: nothing was stitched");
+        }
+    }
+}
+
+#[test]
+fn threads_that_stitch() {
+    for seed in 0..6 {
+        let memory = ["1500", "360", "420"][seed % 3];
+        let program = stitched("threads").env("SIMGPU_MEMORY_MB", memory).env("SEED", seed.to_string()).talks();
+        let run = program.run(Mode::Ordered);
+        run.assert_success();
+        assert_eq!(run.stdout.matches(": 0 wrong").count(), 4, "seed {seed}, {run}: {}", run.stdout);
+        assert!(run.stdout.contains("used: 0, reserved: 0"), "seed {seed}, {run}: {}", run.stdout);
+        assert!(run.history().of(EventKind::Map).count() > 0, "seed {seed}, {run}: nothing was stitched");
+    }
+}
+
 #[test]
 fn the_history_adds_up() {
     for case in ["one_stream", "steal", "ended_streams"] {
@@ -390,6 +421,7 @@ fn pluggable() {
     runs[0].assert_success();
     assert!(!runs[0].stdout.contains(" 1 wrong") && runs[0].stdout.contains("graphs: 54 blocks looked at, 0 wrong"));
     assert!(runs[0].stdout.contains("two captures: 9 blocks looked at, 0 wrong"));
+    assert!(runs[0].stdout.contains("two streams in a capture: 24 blocks looked at, 0 wrong"));
     for run in &runs[1..] {
         let history = run.history();
         let served = |e: &&Event| {

@@ -57,6 +57,18 @@ fn one_history_a_rank() {
     }
 }
 
+/// Whatever a variable says in place of a number, the history stays in its folder.
+#[test]
+fn a_rank_that_is_no_number() {
+    for rank in ["../../elsewhere", "/", "-1", "1 2", "99999999999999999999"] {
+        let program = Program::new("basics_drv", Link::Driver).arg("plain");
+        let run = program.launched(&["--trace", "rank%r-%p.jsonl"]).env("RANK", rank).run(Mode::Bare);
+        let names = names(&run);
+        let name = format!("rank{}-", rank.replace('/', "_"));
+        assert!(names.len() == 1 && names.iter().all(|n| n.starts_with(&name)), "{run}: {names:?} {}", run.stderr);
+    }
+}
+
 /// By the default name alone nothing is lost or written over, nor by one name for all.
 #[test]
 fn names_without_a_rank() {

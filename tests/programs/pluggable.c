@@ -98,6 +98,49 @@ static void graph(CUstream s, uint64_t id) {
   torch_give(out, 4 * N, s);
 }
 
+/* Two streams in one capture: in the graph they run side by side, so what one of them frees is not the other's. */
+static void side_by_side(CUstream s, CUstream t, uint64_t id, size_t bytes) {
+  cudaGraph_t g;
+  cudaGraphExec_t exec;
+  CUdeviceptr out[3];
+  for (int i = 0; i < 3; ++i) out[i] = torch_take(4 * N, s);
+  MUST(cudaStreamSynchronize(s));
+  if (begin_pool) begin_pool(0, 0, id, NULL);
+  MUST(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal));
+  after(t, s);
+  CUdeviceptr x = torch_take(bytes, t);
+  slow_fill(t, x, N, 1, MS(20));
+  copy_ints(t, out[0], x, N);
+  torch_give(x, bytes, t);
+  CUdeviceptr y = torch_take(bytes, s);
+  slow_fill(s, y, N, 2, 1);
+  slow_copy(s, out[1], y, N, MS(40));
+  torch_give(y, bytes, s);
+  /* t reads what s frees and takes again */
+  CUdeviceptr z = torch_take(bytes, s);
+  slow_fill(s, z, N, 3, 1);
+  after(t, s);
+  slow_copy(t, out[2], z, N, MS(20));
+  if (torch_record_stream) torch_record_stream((void*)(uintptr_t)z, t);
+  else after(s, t);
+  torch_give(z, bytes, s);
+  z = torch_take(bytes, s);
+  slow_fill(s, z, N, 4, 1);
+  torch_give(z, bytes, s);
+  after(s, t);
+  MUST(cudaStreamEndCapture(s, &g));
+  if (end_pool) end_pool(0, 0, id);
+  MUST(cudaGraphInstantiate(&exec, g, 0));
+  for (int round = 0; round < 2; ++round) {
+    MUST(cudaGraphLaunch(exec, s));
+    for (int i = 0; i < 3; ++i) check_block("of two streams", out[i], N, 1 + i, s);
+  }
+  MUST(cudaGraphExecDestroy(exec));
+  MUST(cudaGraphDestroy(g));
+  if (release_pool) release_pool(0, 0, id);
+  for (int i = 0; i < 3; ++i) torch_give(out[i], 4 * N, s);
+}
+
 /* Two captures at once, in two threads, each with a pool of its own. */
 static pthread_barrier_t both;
 static void* capturing(void* argument) {
@@ -151,6 +194,8 @@ int main(void) {
   verdict("streams");
   for (uint64_t id = 1; id < 4; ++id) graph(a, id);
   verdict("graphs");
+  for (uint64_t id = 20; id < 24; ++id) side_by_side(a, b, id, id % 2 ? 9 * MB : 4 * N);
+  verdict("two streams in a capture");
   REQUIRE(!pthread_barrier_init(&both, NULL, 2));
   pthread_t t[2];
   for (uintptr_t i = 0; i < 2; ++i) REQUIRE(!pthread_create(&t[i], NULL, capturing, (void*)(7 + i)));

@@ -36,7 +36,7 @@ pub struct Options {
     /// Requests of at least so many bytes may be stitched together from free chunks, before more is mapped. `u64::MAX`:
     /// never.
     pub stitch_above: u64,
-    /// How many times the highest size ever mapped all stitched blocks may have together, in use or not. Those unused for
+    /// How many times the highest size ever mapped may be mapped again for stitched blocks, in use or not. Those unused for
     /// longest go. Only addresses and the driver's tables are spent.
     pub stitched: u64,
 }

@@ -72,6 +72,8 @@ impl<B: Backing> Arena<B> {
             let tied = core.streams.get(id).is_some_and(|s| s.bins.bytes() > 0)
                 || core.whole.iter().any(|n| core.ties_of(&self.map, *n).iter().any(|t| t.0 == id))
                 || core.ties.values().flatten().any(|t| t.0 == id && !core.streams.is_done(t.0, t.1))
+                // Addresses of a stitched block, whose memory may be another's by now.
+                || core.stitches.ties().any(|t| t.0 == id && !core.streams.is_done(t.0, t.1))
                 // A live block that it uses: the end's event was refused, so its work may go on.
                 || core.users.values().any(|u| u.contains(&id))
                     && core.streams.get(id).is_some_and(|s| !core.streams.is_done(id, s.ended.unwrap_or(u64::MAX)));

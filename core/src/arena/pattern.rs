@@ -75,6 +75,13 @@ impl<B: Backing> Core<B> {
             return None;
         }
         chunks.sort_unstable();
+        // In this order fewer may do. What is mapped must be the block's: another thread could unmap the rest meanwhile.
+        let mut sum = start.and_then(|c| self.suffix(m, c, stream)).unwrap_or(0);
+        chunks.retain(|c| {
+            let needed = sum < bytes;
+            sum += c.1;
+            needed
+        });
         let extent = start.iter().chain(&chunks).chain(&end).map(|c| c.1).sum::<u64>() + maps;
         let (mut n, fresh) = self.room(m, extent, maps)?;
         let mut runs: Vec<Range> = Vec::new();

@@ -3,14 +3,19 @@
 use super::Arena;
 use super::alloc::Step;
 use super::backing::Backing;
+use super::core::Core;
 use super::counts::count;
 use super::pattern::Pattern;
 use super::slot::State;
-use super::stitch::{Alias, Stitch, aliases};
+use super::stitch::{Alias, Range, Stitch, aliases};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::*;
+use std::time::Duration;
 
 /// A driver that failed so often and never did it can't.
 const PATIENCE: u64 = 8;
+/// How long another thread's calls are waited for.
+const LONGEST: Duration = Duration::from_secs(1);
 
 impl<B: Backing> Arena<B> {
     /// Maps what a stitched block is made of; then it is a block, or everything is as it was.
@@ -70,14 +75,29 @@ impl<B: Backing> Arena<B> {
         aliases.iter().filter(|a| self.backing.unalias(a.address, a.bytes).is_err()).copied().collect()
     }
 
-    /// The addresses of stitched blocks become holes. Gives the chunks that are mapped there still.
-    pub(super) fn unmap_stitched(&self, gone: Vec<(u32, Stitch)>) -> Vec<Alias> {
-        let mut left = Vec::new();
+    /// The addresses of stitched blocks become holes.
+    pub(super) fn unmap_stitched(&self, gone: Vec<(u32, Stitch)>) {
         for (n, mut stitch) in gone {
-            stitch.aliases = self.unmap_aliases(&stitch.aliases);
-            left.extend_from_slice(&stitch.aliases);
-            self.lock().unstitched(&self.map, n, stitch);
+            let before = std::mem::take(&mut stitch.aliases);
+            stitch.aliases = self.unmap_aliases(&before);
+            let mut core = self.lock();
+            core.left(&before);
+            core.unstitched(&self.map, n, stitch);
+            drop(core);
+            self.changed.notify_all();
         }
-        left
+    }
+
+    /// Those of some chunks, sorted and out of circulation, that can't go back, for they are mapped elsewhere still. Other
+    /// threads that unmap them there now are waited for: memory goes back with its last mapping.
+    pub(super) fn mapped_elsewhere(&self, chunks: &[Range]) -> BTreeSet<u64> {
+        let busy = |core: &mut Core<B>| core.stitches.any_leaves(chunks);
+        // Not for ever: a signal handler may have jumped out of such a call.
+        let waited = self.changed.wait_timeout_while(self.lock(), LONGEST, busy);
+        let core = waited.unwrap_or_else(|p| {
+            self.broken.store(true, Relaxed);
+            p.into_inner()
+        });
+        core.0.stitches.mapped_over(chunks)
     }
 }

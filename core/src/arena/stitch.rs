@@ -47,13 +47,22 @@ pub struct Stitch {
     used: u64,
 }
 
+impl Stitch {
+    /// Bytes that are mapped for it: its chunks, of the first and the last of which it may use a part only.
+    fn mapped(&self) -> u64 {
+        self.aliases.iter().map(|a| a.bytes).sum()
+    }
+}
+
 /// All of them, by record.
 #[derive(Default)]
 pub struct Stitches {
     all: Numbers<u32, Stitch>,
     /// Bytes and record of those that are `Spare`, but for those that could not be unmapped whole.
     spare: BTreeSet<(u64, u32)>,
-    /// What all have together.
+    /// Where that is at home which a thread unmaps now, outside of the lock: once for each time it is.
+    leaving: Vec<u64>,
+    /// What is mapped for all together.
     bytes: u64,
     uses: u64,
 }
@@ -62,6 +71,22 @@ impl Stitches {
     /// What is mapped a second time.
     pub fn aliases(&self) -> impl Iterator<Item = Alias> {
         self.all.values().flat_map(|s| s.aliases.iter().copied())
+    }
+
+    /// Work that may use their addresses yet.
+    pub fn ties(&self) -> impl Iterator<Item = &Tie> {
+        self.all.values().flat_map(|s| &s.ties)
+    }
+
+    /// Whether one of these chunks, sorted, is being unmapped elsewhere.
+    pub fn any_leaves(&self, chunks: &[Range]) -> bool {
+        self.leaving.iter().any(|home| is_among(chunks, *home))
+    }
+
+    /// Those of these chunks, sorted, that are mapped elsewhere, or may be.
+    pub fn mapped_over(&self, chunks: &[Range]) -> BTreeSet<u64> {
+        let homes = self.aliases().map(|a| a.home).chain(self.leaving.iter().copied());
+        homes.filter(|home| is_among(chunks, *home)).collect()
     }
 
     /// Whether a record is one.
@@ -180,11 +205,11 @@ impl<B: Backing> Core<B> {
         slot.set_bytes(bytes);
         let s = &mut self.stitches;
         s.uses += 1;
-        s.bytes += bytes;
         let start = pattern.lead.map_or(slot.address(), |lead| m.slots.get(lead).address());
         let aliases = aliases(start, &pattern.chunks);
         let stitch =
             Stitch { bytes, extent, lead: pattern.lead, runs: pattern.runs, aliases, ties: Vec::new(), used: s.uses };
+        s.bytes += stitch.mapped();
         s.all.insert(pattern.n, stitch);
         // Of one range they take no more than half.
         let most = self.most.saturating_mul(self.options.stitched).min(self.options.reserve / 2);
@@ -210,7 +235,7 @@ impl<B: Backing> Core<B> {
     /// Takes away those that have memory in one of these chunks, sorted, all of which are free and not touched by any work;
     /// and those that could not be unmapped before.
     pub fn unstitch_over(&mut self, m: &Map, chunks: &[Range]) -> Vec<(u32, Stitch)> {
-        let over = |a: &Alias| chunks.binary_search(&(a.home, a.bytes)).is_ok();
+        let over = |a: &Alias| is_among(chunks, a.home);
         let spare = |n: u32| m.slots.get(n).state() == State::Spare;
         let dead = |n: u32, s: &Stitch| !self.stitches.spare.contains(&(s.bytes, n));
         let all = self.stitches.all.iter().filter(|(n, _)| spare(**n));
@@ -222,12 +247,23 @@ impl<B: Backing> Core<B> {
     fn unstitch(&mut self, m: &Map, n: u32) -> Option<(u32, Stitch)> {
         let stitch = self.stitches.all.remove(&n)?;
         self.stitches.spare.remove(&(stitch.bytes, n));
-        self.stitches.bytes -= stitch.bytes;
+        self.stitches.bytes -= stitch.mapped();
+        self.stitches.leaving.extend(stitch.aliases.iter().map(|a| a.home));
         self.in_flight += 1;
         let slot = m.slots.get(n);
         slot.set_state(State::Busy);
         slot.set_bytes(stitch.extent);
         Some((n, stitch))
+    }
+
+    /// What was at home there is unmapped elsewhere, or that failed.
+    pub fn left(&mut self, aliases: &[Alias]) {
+        let leaving = &mut self.stitches.leaving;
+        for alias in aliases {
+            if let Some(n) = leaving.iter().position(|home| *home == alias.home) {
+                leaving.swap_remove(n);
+            }
+        }
     }
 
     /// What was taken away is unmapped, or but for what is left: the next trim tries that again.
@@ -238,7 +274,7 @@ impl<B: Backing> Core<B> {
             return self.settle_hole(m, n);
         }
         m.slots.get(n).set_state(State::Spare);
-        self.stitches.bytes += stitch.bytes;
+        self.stitches.bytes += stitch.mapped();
         self.stitches.all.insert(n, stitch);
     }
 
@@ -268,6 +304,11 @@ impl<B: Backing> Core<B> {
             }
         }
     }
+}
+
+/// Whether a chunk is one of these, sorted.
+fn is_among(chunks: &[Range], home: u64) -> bool {
+    chunks.binary_search_by_key(&home, |c| c.0).is_ok()
 }
 
 /// The first so many bytes of some ranges.

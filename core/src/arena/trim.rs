@@ -34,10 +34,11 @@ impl<B: Backing> Arena<B> {
         let stitched = core.unstitch_over(&self.map, &ranges);
         drop(core);
         // First, for memory goes back with its last mapping.
-        let still = self.unmap_stitched(stitched);
+        self.unmap_stitched(stitched);
+        let still = self.mapped_elsewhere(&ranges);
         let mut back = 0;
         for (n, address, chunk) in going {
-            let result = match still.iter().any(|a| a.home == address) {
+            let result = match still.contains(&address) {
                 false => self.backing.unmap(address, chunk.bytes, chunk.handle).map_err(drop),
                 true => Err(()),
             };

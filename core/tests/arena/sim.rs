@@ -84,6 +84,7 @@ pub struct Sim {
     dice: AtomicU64,
     pub on_record: Hook,
     pub on_map: Hook,
+    pub on_unmap: Hook,
 }
 
 pub struct Event(u64);
@@ -321,6 +322,9 @@ impl Backing for &Sim {
     }
 
     fn unalias(&self, address: u64, bytes: u64) -> Result<(), Error> {
+        if let Some(f) = &self.on_unmap {
+            f(self);
+        }
         if self.fails(&self.fail_unmap) {
             return Err(Error::Broken);
         }

@@ -185,3 +185,72 @@ fn those_unused_for_longest_go() {
     assert!(mapped <= 64 * PAGE, "{} pages", mapped / PAGE);
     assert_eq!(sim.mapped(), 32 * PAGE);
 }
+
+/// Chunks of several sizes, taken from small blocks up and used in the order of addresses.
+#[test]
+fn nothing_is_mapped_that_is_not_the_blocks() {
+    let sim = sim();
+    let a = arena(&sim, |o| (o.chunk, o.least_chunk) = (8 * PAGE, 8 * PAGE));
+    let blocks = [8, 1, 8, 1, 1, 1].map(|pages| get(&a, pages * PAGE, S));
+    [0, 2, 4].iter().for_each(|n| put(&a, blocks[*n], S));
+    let b = get(&a, 10 * PAGE, S);
+    let aliases = a.snapshot().aliases;
+    let homes: Vec<_> = aliases.iter().filter(|c| c.address < b.address + b.bytes).collect();
+    assert_eq!((aliases.len(), homes.len(), sim.mapped()), (2, 2, 20 * PAGE), "{aliases:?}");
+}
+
+#[test]
+fn what_they_map_of_large_chunks_counts_whole() {
+    let sim = sim();
+    let a = arena(&sim, |o| (o.chunk, o.least_chunk, o.stitched) = (8 * PAGE, 8 * PAGE, 2));
+    // Pieces at the beginning of chunks and at the end of others, and no two side by side.
+    let (mut starts, mut ends) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let [first, last, _] = [(); 3].map(|()| get(&a, 8 * PAGE, S));
+        [first, last].iter().for_each(|b| put(&a, *b, S));
+        starts.push(get(&a, PAGE, S));
+        get(&a, 14 * PAGE, S);
+        ends.push(get(&a, PAGE, S));
+    }
+    for (start, end) in (0..16).map(|n| (n / 4, n % 4)) {
+        sim.advance(S.0);
+        [starts[start], ends[end]].iter().for_each(|b| put(&a, *b, S));
+        let b = get(&a, 2 * PAGE, S);
+        put(&a, b, S);
+        let mapped: u64 = a.snapshot().aliases.iter().map(|a| a.bytes).sum();
+        assert!(mapped <= 2 * sim.mapped(), "{} pages of {}", mapped / PAGE, sim.mapped() / PAGE);
+        (starts[start], ends[end]) = {
+            let mut again = [get(&a, PAGE, S), get(&a, PAGE, S)];
+            again.sort_by_key(|b| b.address != starts[start].address);
+            (again[0], again[1])
+        };
+    }
+    assert_eq!((a.counts().stitches, sim.mapped()), (16, 96 * PAGE));
+}
+
+/// The stream's end could not be marked, and the memory is others' by now: its work may still use the addresses.
+#[test]
+fn work_of_an_ended_stream_keeps_the_addresses() {
+    let sim = sim();
+    let a = arena(&sim, |o| o.stitched = 1);
+    let kept = combed(&a, 16);
+    sim.sync(S.0);
+    a.stream_synced(S, a.mark());
+    let b = get(&a, 8 * PAGE, T);
+    sim.work(T.0, b.address, b.bytes);
+    put(&a, b, T);
+    let homes: Vec<_> = (0..8).map(|_| get(&a, PAGE, T)).collect();
+    assert_eq!(sim.mapped(), 16 * PAGE);
+    sim.order(T.0, S.0);
+    sim.fail_record.store(1000, SeqCst);
+    a.stream_ends(T);
+    sim.fail_record.store(0, SeqCst);
+    sim.destroy(T.0);
+    homes.iter().for_each(|b| put(&a, *b, S));
+    for pages in [7, 6, 5, 4, 3] {
+        let b = get(&a, pages * PAGE, S);
+        put(&a, b, S);
+    }
+    assert!(a.counts().stitches > 3);
+    drop(kept);
+}

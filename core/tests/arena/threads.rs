@@ -3,7 +3,7 @@
 use crate::sim::{Held, PAGE, Sim};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use vramscope_core::arena::{Arena, Block, Options, StreamId};
+use vramscope_core::arena::{Arena, Block, Counts, Options, StreamId};
 
 /// A small generator: what matters is that each thread does something else.
 struct Random(u64);
@@ -81,19 +81,37 @@ fn work(sim: &Sim, arena: &Arena<&Sim>, t: u64, rounds: u64, ids: &AtomicU64, ha
 
 #[test]
 fn eight_threads_of_random_work() {
-    let sim = Sim::new(128 << 20);
+    let mut o = Options::default();
+    (o.chunk, o.reserve) = (4 << 20, 200 << 20);
+    random_work(Sim::new(128 << 20), o, 6_000);
+}
+
+/// Chunks are lent, mapped a second time and given back, while others want to give the same ones back to the device.
+#[test]
+fn eight_threads_of_stitched_work() {
+    for stitched in 0..6 {
+        let mut o = Options::default();
+        (o.chunk, o.reserve, o.stitch_above, o.stitched) = (PAGE << (stitched % 2), 800 << 20, PAGE, stitched);
+        o.steal_first = stitched % 3 == 0;
+        let mut sim = Sim::new(128 << 20);
+        // The driver's calls take time.
+        sim.on_unmap = Some(Box::new(|_| std::thread::sleep(std::time::Duration::from_micros(50))));
+        let c = random_work(sim, o, 2_000);
+        assert!(c.stitches > 0);
+    }
+}
+
+fn random_work(sim: Sim, o: Options, rounds: u64) -> Counts {
     sim.fail_record.store(30, SeqCst);
     sim.fail_wait.store(30, SeqCst);
     sim.fail_map.store(30, SeqCst);
     sim.fail_unmap.store(30, SeqCst);
-    let mut o = Options::default();
-    (o.chunk, o.reserve) = (4 << 20, 200 << 20);
     let arena = Arena::new(&sim, o);
     let (ids, going) = (AtomicU64::new(1), AtomicBool::new(true));
     let handed: Mutex<Vec<(Block, u64)>> = Mutex::default();
     std::thread::scope(|s| {
         let (sim, arena, ids, handed) = (&sim, &arena, &ids, &handed);
-        let workers: Vec<_> = (0..8).map(|t| s.spawn(move || work(sim, arena, t, 6_000, ids, handed))).collect();
+        let workers: Vec<_> = (0..8).map(|t| s.spawn(move || work(sim, arena, t, rounds, ids, handed))).collect();
         let going = &going;
         let other = s.spawn(move || {
             let mut r = Random(77);
@@ -141,6 +159,7 @@ fn eight_threads_of_random_work() {
     assert_eq!(sim.mapped(), 0, "{:?}", arena.snapshot());
     drop(arena);
     sim.assert_empty();
+    c
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub use memory_pools::{Attribute, Serves, attribute, created, destroyed, is_told
 pub use memory_pools::{forget_current, note_alloc, note_free, pool_of, trim_to};
 pub use plain_free::{any_put_off, finish_put_off, plain_free};
 pub use private::{begin as begin_private, end as end_private, of as private_of, release as release_private};
-pub use streams::{Named, named, unnamed};
+pub use streams::{Named, capturing, named};
 
 use crate::settings::{self, PoolMode};
 use crate::{capture, context, driver, pool, state};

@@ -103,6 +103,14 @@ pub fn unnamed(device: i32) -> Option<Named> {
     Some(Named { id: u64::MAX, handle: STREAM_LEGACY, context, device })
 }
 
+/// A stream of a device that captures, whose number can't be asked for now. It is known by its handle: what one captured stream
+/// frees is not another's, for in the graph they may run side by side.
+pub fn capturing(stream: Stream, device: i32) -> Option<Named> {
+    // The driver's numbers are small. A thread's own default stream has no handle of its own.
+    let id = if stream > STREAM_PER_THREAD { 1 << 63 | stream as u64 } else { 3 << 62 | me() };
+    Some(Named { id, ..unnamed(device)? })
+}
+
 /// First sight of a stream.
 fn met(id: u64, stream: Stream, per_thread: bool) -> Option<Known> {
     let handle = match stream {

@@ -51,7 +51,7 @@ pub fn alloc(call: &Call, ask: &Ask) -> Option<std::result::Result<DevicePtr, Re
             Some(r) => return Some(Err(r)),
         },
         // A number may not be asked for now. (A private pool serves one capture: its blocks come free with its end.)
-        Ok(true) if ask.arena.is_some() => arena::unnamed(ask.device)?,
+        Ok(true) if ask.arena.is_some() => arena::capturing(ask.stream, ask.device)?,
         _ => return None,
     };
     arena::finish_put_off();
@@ -174,7 +174,7 @@ pub fn free(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Stream, pe
 /// The same, in a stream that PyTorch may be capturing.
 pub fn free_captured(call: &Call, arena: &'static Arena, p: DevicePtr, stream: Stream) -> Result {
     let stream = if is_capturing(stream, false) {
-        arena::unnamed(arena.backing().device()).ok_or(cuda::ERROR_INVALID_CONTEXT)
+        arena::capturing(stream, arena.backing().device()).ok_or(cuda::ERROR_INVALID_CONTEXT)
     } else {
         arena::named(stream, false)
     };

@@ -12,7 +12,9 @@ use vramscope_core::event::{Event, EventKind, Memory};
 use super::{Request, record_alloc, record_free, recorded_alloc, unfree};
 use crate::call::Call;
 use crate::context;
-use crate::cuda::{AllocationProp, DevicePtr, MEM_LOCATION_TYPE_DEVICE, Ptr, Result, SUCCESS, Size};
+use crate::cuda::{
+    AllocationProp, DevicePtr, ERROR_INVALID_VALUE, MEM_LOCATION_TYPE_DEVICE, Ptr, Result, SUCCESS, Size,
+};
 use crate::hooks::types;
 use crate::ledger::Entry;
 use crate::recorder::{self, LEDGER};
@@ -100,8 +102,8 @@ pub unsafe fn import(
 /// `cuMemRetainAllocationHandle`: one more reference (the driver gives the same handle again).
 pub unsafe fn retain(real: types::cuMemRetainAllocationHandle, _: usize, out: *mut u64, p: Ptr) -> Result {
     // Stream-ordered memory has no handle.
-    if arena::holding(p as u64).is_some() {
-        return crate::cuda::ERROR_INVALID_VALUE;
+    if is_ordered(p as u64) {
+        return ERROR_INVALID_VALUE;
     }
     // SAFETY: the program's arguments.
     let r = unsafe { real(out, p) };
@@ -194,8 +196,16 @@ pub unsafe fn map(
     r
 }
 
+/// Memory of the arena is nobody's mapping: natively, stream-ordered memory is none.
+fn is_ordered(p: DevicePtr) -> bool {
+    arena::holding(p).is_some()
+}
+
 /// `cuMemUnmap`: of every mapping in the range.
 pub unsafe fn unmap(real: types::cuMemUnmap, from: usize, p: DevicePtr, bytes: Size) -> Result {
+    if is_ordered(p) {
+        return ERROR_INVALID_VALUE;
+    }
     if !state::active() {
         // SAFETY: the program's arguments.
         return unsafe { real(p, bytes) };
@@ -265,6 +275,9 @@ pub unsafe fn set_access(
     desc: Ptr,
     count: Size,
 ) -> Result {
+    if is_ordered(p) {
+        return ERROR_INVALID_VALUE;
+    }
     // SAFETY: the program's arguments.
     pool::retrying(|| unsafe { real(p, bytes, desc, count) })
 }

@@ -5,14 +5,17 @@ const WHOSE = ["the pool", "PyTorch", "mapped memory", "", "the pool"];
 /** What the device's allocators held at a time: segments by address, each with its blocks. */
 function stateAt(run, device, time) {
   const { stay, life, group } = run;
-  const segments = [], loose = [];
+  const segments = [], loose = [], again = [];
   const starts = stay.time;
   const n = before(starts, time) + 1;
   for (let i = 0; i < n; i++) {
     if (stay.device[i] !== device.device || run.stayed(i) <= time) continue;
-    segments.push({ from: stay.address[i], bytes: stay.bytes[i], since: stay.time[i], whose: stay.whose[i], blocks: [], parts: 1 });
+    // Mapped a second time, for a block that is stitched together from several places: no memory of its own.
+    if (stay.home[i]) again.push({ from: stay.address[i], bytes: stay.bytes[i], home: stay.home[i] });
+    else segments.push({ from: stay.address[i], bytes: stay.bytes[i], since: stay.time[i], whose: stay.whose[i], blocks: [], parts: 1 });
   }
   segments.sort((a, b) => a.from - b.from);
+  again.sort((a, b) => a.from - b.from);
   // Memory that is mapped piece by piece, side by side, is one segment.
   const joined = [];
   for (const s of segments) {
@@ -23,15 +26,24 @@ function stateAt(run, device, time) {
       last.since = Math.min(last.since, s.since);
     } else joined.push(s);
   }
-  const froms = joined.map((s) => s.from);
+  const froms = joined.map((s) => s.from), seconds = again.map((a) => a.from);
+  const place = (block) => {
+    const s = joined[before(froms, block.from)];
+    if (block.from && s && block.from < s.from + s.bytes) s.blocks.push(block);
+    else loose.push(block);
+  };
   const lives = before(life.time, time) + 1;
   for (let i = 0; i < lives; i++) {
     const g = life.group[i];
     if (group.device[g] !== device.device || run.endOf(i) <= time) continue;
-    const block = { i, from: life.address[i], bytes: life.bytes[i] };
-    const s = joined[before(froms, block.from)];
-    if (block.from && s && block.from < s.from + s.bytes) s.blocks.push(block);
-    else loose.push(block);
+    const from = life.address[i], to = from + life.bytes[i];
+    let n = before(seconds, from);
+    if (n < 0 || from >= again[n].from + again[n].bytes) place({ i, from, bytes: to - from });
+    // Such a block is shown where its memory lies, in pieces.
+    else for (; n < again.length && again[n].from < to; n++) {
+      const a = again[n], start = Math.max(from, a.from), end = Math.min(to, a.from + a.bytes);
+      place({ i, from: a.home + start - a.from, bytes: end - start });
+    }
   }
   // What lies in no segment came from the driver by itself.
   for (const b of loose) joined.push({ from: b.from, bytes: b.bytes, since: life.time[b.i], whose: 3, blocks: [b], parts: 1, kind: group.kind[life.group[b.i]] });

@@ -108,7 +108,7 @@ class Run {
     this.index = index;
     this.all = all;
     this.endless = this.end + 1;
-    const names = { life: ["time", "length", "bytes", "slack", "address", "group"], stay: ["time", "length", "bytes", "address", "device", "whose"], group: ["device", "stack", "caller", "kind", "thread", "region", "most", "ever", "times"], share: ["group", "bytes", "count"], mark: ["time", "text"], region: ["text", "start", "length", "thread", "depth", "open"] };
+    const names = { life: ["time", "length", "bytes", "slack", "address", "group"], stay: ["time", "length", "bytes", "address", "device", "whose", "home"], group: ["device", "stack", "caller", "kind", "thread", "region", "most", "ever", "times"], share: ["group", "bytes", "count"], mark: ["time", "text"], region: ["text", "start", "length", "thread", "depth", "open"] };
     for (const [table, columns] of Object.entries(names)) {
       const target = (this[table] = {});
       for (const c of columns) {
