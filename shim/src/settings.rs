@@ -172,6 +172,15 @@ fn read() -> Settings {
     level();
     let given = NAMES.iter().filter_map(|n| Some((n.to_str().ok()?.to_owned(), variable(n)?))).collect::<Vec<_>>();
     let get = |n: &str| given.iter().find(|(k, _)| k == n).map(|(_, v)| v.trim()).filter(|v| !v.is_empty());
+    let switch = |name: &str, usual: bool| match get(name) {
+        None => usual,
+        Some("on" | "1") => true,
+        Some("off" | "0") => false,
+        Some(v) => {
+            wrong(name, v, "on, off", if usual { "on" } else { "off" });
+            usual
+        }
+    };
     let pool = match get("VRAMSCOPE_POOL") {
         None | Some("auto") => PoolMode::Auto,
         Some("on" | "1") => PoolMode::On,
@@ -199,14 +208,7 @@ fn read() -> Settings {
             DEPTH
         }
     };
-    let stacks_on_free = match get("VRAMSCOPE_STACKS_ON_FREE") {
-        None | Some("on" | "1") => true,
-        Some("off" | "0") => false,
-        Some(v) => {
-            wrong("VRAMSCOPE_STACKS_ON_FREE", v, "on, off", "on");
-            true
-        }
-    };
+    let stacks_on_free = switch("VRAMSCOPE_STACKS_ON_FREE", true);
     let sync = match get("VRAMSCOPE_SYNC") {
         None | Some("auto") => SyncMode::Auto,
         Some("device") => SyncMode::Device,
@@ -264,14 +266,7 @@ fn read() -> Settings {
             0
         }
     };
-    let poison = match get("VRAMSCOPE_POISON") {
-        None | Some("off" | "0") => false,
-        Some("on" | "1") => true,
-        Some(v) => {
-            wrong("VRAMSCOPE_POISON", v, "on, off", "off");
-            false
-        }
-    };
+    let poison = switch("VRAMSCOPE_POISON", false);
     let trace = match get("VRAMSCOPE_TRACE") {
         None => Some(USUAL_NAME.to_owned()),
         Some("off") => None,
@@ -286,22 +281,8 @@ fn read() -> Settings {
             None
         }
     };
-    let stitch = match get("VRAMSCOPE_STITCH") {
-        None | Some("on" | "1") => true,
-        Some("off" | "0") => false,
-        Some(v) => {
-            wrong("VRAMSCOPE_STITCH", v, "on, off", "on");
-            true
-        }
-    };
-    let nvtx = match get("VRAMSCOPE_NVTX") {
-        None | Some("on" | "1") => true,
-        Some("off" | "0") => false,
-        Some(v) => {
-            wrong("VRAMSCOPE_NVTX", v, "on, off", "on");
-            true
-        }
-    };
+    let stitch = switch("VRAMSCOPE_STITCH", true);
+    let nvtx = switch("VRAMSCOPE_NVTX", true);
     let run_dir = get("VRAMSCOPE_RUN_DIR").map(str::to_owned);
     Settings {
         trace,

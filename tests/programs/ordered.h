@@ -11,6 +11,14 @@ static inline CUdeviceptr get(size_t bytes, CUstream s) {
   REQUIRE(p && (uintptr_t)p % 256 == 0);
   return (CUdeviceptr)(uintptr_t)p;
 }
+/* 0: out of memory. */
+static inline CUdeviceptr try(size_t bytes, CUstream s) {
+  void* p = NULL;
+  int code = (int)cudaMallocAsync(&p, bytes, s);
+  REQUIRE(code == 0 || code == cudaErrorMemoryAllocation);
+  cudaGetLastError();
+  return code ? 0 : (CUdeviceptr)(uintptr_t)p;
+}
 static inline void put(CUdeviceptr p, CUstream s) { MUST(cudaFreeAsync((void*)(uintptr_t)p, s)); }
 static inline CUstream stream(unsigned flags) {
   cudaStream_t s;

@@ -6,13 +6,6 @@ static size_t free_bytes(void) {
   MUST(cudaMemGetInfo(&free, &total));
   return free;
 }
-static CUdeviceptr try(size_t bytes, CUstream s) {
-  void* p = NULL;
-  int code = (int)cudaMallocAsync(&p, bytes, s);
-  REQUIRE(code == 0 || code == cudaErrorMemoryAllocation);
-  cudaGetLastError();
-  return code ? 0 : (CUdeviceptr)(uintptr_t)p;
-}
 
 /* A device of 1024 MiB, 768 of them free: filled, and again after half of it came back. */
 static void case_full(void) {

@@ -14,13 +14,6 @@ static void end(CUstream a) {
   for (int i = 1; i < N; i += 2) check_block("between", comb[i], (int)MB / 2, 1000 + i, a);
   for (int i = 1; i < N; i += 2) put(comb[i], a);
 }
-static CUdeviceptr try(size_t bytes, CUstream s) {
-  void* p = NULL;
-  int code = (int)cudaMallocAsync(&p, bytes, s);
-  REQUIRE(code == 0 || code == cudaErrorMemoryAllocation);
-  cudaGetLastError();
-  return code ? 0 : (CUdeviceptr)(uintptr_t)p;
-}
 
 static void pointer(const char* what, CUdeviceptr p, CUdeviceptr at) {
   CUdeviceptr base = 0;

@@ -69,9 +69,7 @@ impl Backing for Gpu {
         if limit::refuses(self.device, bytes) {
             return Err(cuda::ERROR_OUT_OF_MEMORY);
         }
-        let (mapped, ns) = driver::timed(|| driver::relaxed(|| driver::map(self.device, address, bytes)));
-        let t = thread::current();
-        t.driver_ns.set(t.driver_ns.get() + ns.max(1));
+        let (mapped, ns) = timed(|| driver::map(self.device, address, bytes));
         mapped?;
         let id = recorder::new_id();
         recorder::event(&Record {
@@ -92,9 +90,7 @@ impl Backing for Gpu {
 
     fn open(&self, address: u64, bytes: u64) -> std::result::Result<(), Result> {
         let allowed = access::of(self.device);
-        let (r, ns) = driver::timed(|| driver::relaxed(|| driver::set_access(address, bytes, &allowed)));
-        let t = thread::current();
-        t.driver_ns.set(t.driver_ns.get() + ns);
+        let (r, _) = timed(|| driver::set_access(address, bytes, &allowed));
         if r != SUCCESS {
             return Err(r);
         }
@@ -127,9 +123,7 @@ impl Backing for Gpu {
     }
 
     fn alias(&self, address: u64, home: u64, bytes: u64, segment: u64) -> std::result::Result<(), Result> {
-        let (mapped, ns) = driver::timed(|| driver::relaxed(|| driver::map_again(home, address, bytes)));
-        let t = thread::current();
-        t.driver_ns.set(t.driver_ns.get() + ns.max(1));
+        let (mapped, _) = timed(|| driver::map_again(home, address, bytes));
         mapped?;
         recorder::event(&Record {
             kind: EventKind::Map,
@@ -199,6 +193,15 @@ impl Backing for Gpu {
     fn release(&self, event: Event) {
         event.put();
     }
+}
+
+/// A call of the driver for a request, allowed beside captures; and its nanoseconds, which are the request's. (No less than one: by
+/// that a request is known that was not served from the cache.)
+fn timed<T>(call: impl FnOnce() -> T) -> (T, u64) {
+    let (result, ns) = driver::timed(|| driver::relaxed(call));
+    let t = thread::current();
+    t.driver_ns.set(t.driver_ns.get() + ns.max(1));
+    (result, ns)
 }
 
 /// Whether a stream is another thread's own default one.

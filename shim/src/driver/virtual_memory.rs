@@ -48,19 +48,24 @@ pub fn free_addresses(p: u64, bytes: u64) {
 /// New physical memory of a device at reserved addresses, to which no device has access. It lives until it is unmapped.
 pub fn map(device: i32, p: u64, bytes: u64) -> std::result::Result<(), Result> {
     let create = cuMemCreate().ok_or(ERROR_NOT_SUPPORTED)?;
-    let map = cuMemMap().ok_or(ERROR_NOT_SUPPORTED)?;
-    let release = cuMemRelease().ok_or(ERROR_NOT_SUPPORTED)?;
     let mut handle = 0;
     // SAFETY: pointers to locals.
     let r = unsafe { create(&mut handle, bytes as usize, &placement(device), 0) };
     if r != SUCCESS {
         return Err(r);
     }
-    // SAFETY: addresses that are reserved and have no memory.
-    let mapped = unsafe { map(p, bytes as usize, 0, handle, 0) };
-    // From here on it lives by its mapping.
-    // SAFETY: the handle made above.
-    unsafe { release(handle) };
+    map_handle(p, bytes, handle)
+}
+
+/// Maps a handle of so many bytes at addresses that are reserved and have no memory, and lets it go: from here on the memory
+/// lives by its mappings.
+fn map_handle(p: u64, bytes: u64, handle: u64) -> std::result::Result<(), Result> {
+    // SAFETY: such addresses, and such a handle.
+    let mapped = cuMemMap().map_or(ERROR_NOT_SUPPORTED, |map| unsafe { map(p, bytes as usize, 0, handle, 0) });
+    if let Some(release) = cuMemRelease() {
+        // SAFETY: the caller's handle, which nobody else has.
+        unsafe { release(handle) };
+    }
     if mapped == SUCCESS { Ok(()) } else { Err(mapped) }
 }
 
@@ -68,19 +73,13 @@ pub fn map(device: i32, p: u64, bytes: u64) -> std::result::Result<(), Result> {
 /// lives until both are unmapped.
 pub fn map_again(home: u64, p: u64, bytes: u64) -> std::result::Result<(), Result> {
     let retain = cuMemRetainAllocationHandle().ok_or(ERROR_NOT_SUPPORTED)?;
-    let map = cuMemMap().ok_or(ERROR_NOT_SUPPORTED)?;
-    let release = cuMemRelease().ok_or(ERROR_NOT_SUPPORTED)?;
     let mut handle = 0;
     // SAFETY: a pointer to a local, and an address that is mapped.
     let r = unsafe { retain(&mut handle, home as *mut c_void) };
     if r != SUCCESS {
         return Err(r);
     }
-    // SAFETY: addresses that are reserved and have no memory, and a handle of so many bytes.
-    let mapped = unsafe { map(p, bytes as usize, 0, handle, 0) };
-    // SAFETY: the reference taken above.
-    unsafe { release(handle) };
-    if mapped == SUCCESS { Ok(()) } else { Err(mapped) }
+    map_handle(p, bytes, handle)
 }
 
 /// Lets devices at mapped memory.
