@@ -146,6 +146,10 @@ impl Slot {
     pub fn dying(&self) -> bool {
         self.dying.load(Relaxed)
     }
+    /// Whether it is, or was: then its end tells of all that it had.
+    pub fn is_ending(&self) -> bool {
+        self.dying() || self.handle.load(Relaxed) == 0
+    }
 }
 
 /// The current context of the calling thread; `None`: none is, or too many are alive.

@@ -73,9 +73,10 @@ fn serve(from: usize, bytes: u64) -> Answer {
         }
     };
     pool::record_trim(&served.trimmed, TrimWhy::OutOfMemory);
-    // The driver gave out an address that we still held: it was freed past us. (A cached block's free was told when it was
-    // freed: its context is just being destroyed by another thread.)
-    if let Some(stale) = served.stale.filter(|s| s.state == State::Active) {
+    // The driver gave out an address that we still held: it was freed past us. (But if another thread is just destroying its
+    // context, that tells of it. And a cached block's free was told when it was freed.)
+    let past_us = |s: &BlockInfo| s.state == State::Active && !context::slot(s.context).is_ending();
+    if let Some(stale) = served.stale.filter(past_us) {
         recorder::event(&Event { kind: EventKind::Free, id: stale.id, ..Event::default() });
     }
     if settings::get().poison && !capture::any() {
