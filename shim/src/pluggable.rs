@@ -88,7 +88,9 @@ unsafe extern "C-unwind" fn free(p: Ptr, _size: isize, device: c_int, stream: St
 }
 
 fn freed(p: Ptr, stream: Stream, from: usize) {
-    match arena::holding(p as u64).filter(|_| !state::forked()) {
+    match arena::holding(p as u64) {
+        // The parent's; see `cuMemFreeAsync`.
+        Some(_) if state::forked() => {}
         Some(arena) => {
             state::guarded("vramscope_torch_free", || {
                 served::free_captured(&Call::new(Api::CuMemFreeAsync, from), arena, p as u64, stream)

@@ -19,6 +19,8 @@ static inline CUdeviceptr try(size_t bytes, CUstream s) {
   cudaGetLastError();
   return code ? 0 : (CUdeviceptr)(uintptr_t)p;
 }
+/* In a child the driver gives out what its own pool has cached, which nobody can use. */
+static inline void no_memory(int code) { printf("memory of a child: %s\n", code == 0 || code == 2 ? "none to use" : "?"); }
 static inline void put(CUdeviceptr p, CUstream s) { MUST(cudaFreeAsync((void*)(uintptr_t)p, s)); }
 static inline CUstream stream(unsigned flags) {
   cudaStream_t s;

@@ -541,10 +541,9 @@ static void case_fork(void) {
   if (!child) {
     void* r = NULL;
     SAY(cudaFreeAsync((void*)(uintptr_t)p, a));
-    SAY(cudaMallocAsync(&r, 4000, a));
+    no_memory((int)cudaMallocAsync(&r, 4000, a));
     SAY(cudaFree((void*)(uintptr_t)p));
-    SAY(cuMemFreeAsync(p, a));
-    SAY(cuMemAllocAsync(&q, 4000, a));
+    no_memory((int)cuMemAllocAsync(&q, 4000, a));
     fflush(stdout);
     _exit(3);
   }

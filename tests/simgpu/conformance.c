@@ -1787,6 +1787,44 @@ static void graph_memory_outlives(void) { /* what a launch left allocated, when 
 }
 
 /* One piece of physical memory at two addresses, its handle long released: what a stitched block is made of. */
+static void forked_pool(void) { /* the driver's own pool works in a forked child as far as it needs no driver */
+  CUstream s1, s2;
+  MUST(cuStreamCreate(&s1, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate(&s2, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr live = 0, freed = 0;
+  MUST(cuMemAllocAsync(&live, 4096, s1));
+  MUST(cuMemAllocAsync(&freed, MIB, s1));
+  MUST(cuMemFreeAsync(freed, s1));
+  MUST(cuStreamSynchronize(s1));
+  CUdeviceptr before = 0;
+  MUST(cuMemAllocAsync(&before, MIB, s1));
+  MUST(cuMemFreeAsync(before, s1)); /* not synchronised since: its memory is in the pool still */
+  fflush(stdout);
+  pid_t pid = fork();
+  if (!pid) {
+    CUdeviceptr p = 0, q = 0;
+    CODE("forked_alloc_async", cuMemAllocAsync(&p, 4096, s1));
+    CODE("forked_alloc_async_again", cuMemAllocAsync(&q, 4096, s1));
+    YES("forked_alloc_async_differs", p && q && p != q);
+    CODE("forked_free_async_of_the_childs", cuMemFreeAsync(p, s1));
+    CODE("forked_free_async", cuMemFreeAsync(live, s1));
+    CODE("forked_free_async_double", cuMemFreeAsync(live, s1));
+    CODE("forked_free_async_on_another_stream", cuMemFreeAsync(q, s2));
+    CODE("forked_free_async_unknown", cuMemFreeAsync(0x123456789000ull, s1));
+    CODE("forked_free_async_null", cuMemFreeAsync(0, s1));
+    CODE("forked_free_async_of_plain", cuMemFreeAsync(word_a, s1));
+    CODE("forked_alloc_async_that_grows", cuMemAllocAsync(&p, 1024 * MIB, s1));
+    CODE("forked_alloc_async_after_that", cuMemAllocAsync(&p, 4096, s1));
+    CODE("forked_alloc_async_per_thread", cuMemAllocAsync_ptsz(&p, 4096, NULL));
+    CODE("forked_stream_synchronize", cuStreamSynchronize(s1));
+    fflush(stdout);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  say("forked_child_ended", "%d", status);
+  CODE("free_async_after_fork", cuMemFreeAsync(live, s1));
+}
 static void aliases(void) {
   CUdeviceptr va, two;
   CUmemGenericAllocationHandle h, again = 0;
@@ -1857,6 +1895,7 @@ static const struct { const char* n; void (*f)(void); enum need need; } sections
   {"runtime_pools", runtime_pools, CONTEXT}, {"ordered_risks", all_ordered_risks, NOTHING},
   /* not asked of the hardware yet: */
   {"graph_memory_outlives", graph_memory_outlives, CONTEXT}, {"aliases", aliases, CONTEXT},
+  {"forked_pool", forked_pool, CONTEXT},
 };
 static int section(const char* which) {
   for (size_t i = 0; i < sizeof sections / sizeof sections[0]; ++i) {

@@ -237,9 +237,12 @@ RT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* out, const
   out->hostPointer = type ? on_host : (void*)p;
   return note(result);
 }
-PTSZ(cudaMallocAsync, (void** p, size_t size, cudaStream_t s), driver.cuMemAllocAsync[own]((CUdeviceptr*)p, size, s))
+// What the driver's pool does in a forked child the runtime does there too: it does not look for the context.
+#define POOLED(name, parameters, call) \
+  TWINS(name, _ptsz, parameters, if (cudaError_t error = ready_context(); error && error != cudaErrorInitializationError) return note(error); return note(call);)
+POOLED(cudaMallocAsync, (void** p, size_t size, cudaStream_t s), driver.cuMemAllocAsync[own]((CUdeviceptr*)p, size, s))
 PTSZ(cudaMallocFromPoolAsync, (void** p, size_t size, cudaMemPool_t pool, cudaStream_t s), driver.cuMemAllocFromPoolAsync[own]((CUdeviceptr*)p, size, pool, s))
-PTSZ(cudaFreeAsync, (void* p, cudaStream_t s), driver.cuMemFreeAsync[own](DPTR(p), s))
+POOLED(cudaFreeAsync, (void* p, cudaStream_t s), driver.cuMemFreeAsync[own](DPTR(p), s))
 TWINS(cudaMemcpy, _ptds, (void* dst, const void* src, size_t n, enum cudaMemcpyKind kind), {
   NEED(ready_context());
   switch (kind) {

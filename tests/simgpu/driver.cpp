@@ -65,11 +65,15 @@ static CUresult injected(const char* name) {
   return (CUresult)f.code;
 }
 
+// Asked by pid as well as by pthread_atfork, since a raw clone does not run the handler.
+bool in_child() { return child || (owner && owner != getpid()); }
+
 bool begin(Frame& frame, CUresult& refused) {
-  // A forked child has the parent's tables but not its engine: as with the real driver nothing works there. Asked by pid as
-  // well as by pthread_atfork, since a raw clone does not run the handler. No lock: the parent may have held it.
-  if (child || (owner && owner != getpid())) { refused = CUDA_ERROR_NOT_INITIALIZED; return false; }
-  frame.lock.lock();
+  // A forked child has the parent's tables but not its engine: as with the real driver nothing works there, but for what a
+  // memory pool does in its tables alone. The lock is not waited for: a raw clone may have left it taken.
+  bool tables_only = !strcmp(frame.name, "cuMemAllocAsync") || !strcmp(frame.name, "cuMemFreeAsync") || !strcmp(frame.name, "cuStreamSynchronize");
+  if (in_child() && !(tables_only && frame.lock.try_lock())) { refused = CUDA_ERROR_NOT_INITIALIZED; return false; }
+  if (!frame.lock.owns_lock()) frame.lock.lock();
   frame.outer = frame_now;
   frame_now = &frame;
   if (gone) { refused = CUDA_ERROR_DEINITIALIZED; return false; }
@@ -145,7 +149,8 @@ API CUresult cuInit(unsigned flags) {
     if (!initialised) {
       init_devices();
       owner = getpid();
-      pthread_atfork(nullptr, nullptr, [] { child = true; });
+      // With the lock, so that the child's tables are whole, and its lock is free.
+      pthread_atfork([] { big.lock(); }, [] { big.unlock(); }, [] { child = true; big.unlock(); });
       atexit(on_exit); // objects made before cuInit are destroyed after this: they find the driver gone, as they do on a real one
       initialised = true;
     }

@@ -104,8 +104,11 @@ static bool has_order(Pool* p, const Free& hole, Stream* s) {
   return p->attributes[CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] && hole.done && seen != s->seen.end() && seen->second >= hole.done->seq;
 }
 
+static bool spoiled = false; // a forked child asked for more than the pool had: nothing more comes from it
+
 // Maps chunks so that a free range of `size` bytes comes to be, also together with the holes beside them.
 static bool grow(Pool* p, size_t size, Stream* s) {
+  if (in_child()) return spoiled = true, false;
   if (!p->space.base && !open_space(p->space, p->dev->capacity * 4 / CHUNK * CHUNK + CHUNK, PAGE)) return false;
   CUdeviceptr start = p->space.base, end = start;
   while (end < p->space.base + p->space.size && end - start < size) { // the first range of holes and of what is not mapped
@@ -170,7 +173,7 @@ static CUresult allocate(const char* name, CUdeviceptr* out, size_t size, CUmemo
       }
       return result;
     }
-    if (size > p->dev->capacity) return *out = 0, CUDA_ERROR_OUT_OF_MEMORY;
+    if (size > p->dev->capacity || spoiled) return *out = 0, CUDA_ERROR_OUT_OF_MEMORY;
     size_t taken = (size + STEP - 1) / STEP * STEP;
     settle(p);
     for (int pass = 0; pass < 3; ++pass) { // in order already; new memory; behind a wait on the device

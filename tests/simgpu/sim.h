@@ -280,6 +280,7 @@ struct Frame {
   double waited = -1; // seconds; negative: did not wait
 };
 extern std::mutex big;
+bool in_child(); // a forked one
 bool begin(Frame& frame, CUresult& refused);
 CUresult end(Frame& frame, CUresult result);
 Frame* current_frame();

@@ -137,6 +137,7 @@ static CUresult cuStreamSynchronize_on(const char* entry, bool per_thread, CUstr
     Stream* s = stream_of(handle, per_thread);
     if (!s) return CUDA_ERROR_INVALID_HANDLE;
     if (s->capture) { invalidate(s->capture); return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; }
+    if (in_child()) return CUDA_SUCCESS;
     if (s->legacy) join(s);
     uint64_t id = s->id;
     Device* dev = s->ctx->dev;

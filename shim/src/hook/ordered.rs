@@ -136,7 +136,12 @@ pub unsafe fn free_ptsz(real: types::cuMemFreeAsync_ptsz, from: usize, p: Device
 fn give_back(from: usize, p: DevicePtr, stream: Stream, per_thread: bool, real: impl Fn() -> Result) -> Result {
     note(stream, per_thread);
     let stream_number = stream as u64;
-    if let Some(arena) = arena::holding(p).filter(|_| !state::forked()) {
+    if let Some(arena) = arena::holding(p) {
+        // In a forked child the driver takes back what is the parent's, and so do we: a tensor that a DataLoader worker lets go of
+        // must not end it.
+        if state::forked() {
+            return SUCCESS;
+        }
         let free = || served::free(&Call::new(Api::CuMemFreeAsync, from), arena, p, stream, per_thread);
         // A fault of ours: the block is never used again.
         return state::guarded("cuMemFreeAsync", free).unwrap_or(SUCCESS);
