@@ -1,6 +1,6 @@
 //! What the stream-ordered arena costs by itself, over a driver that does nothing: nanoseconds a pair of alloc and free.
 //! Then recorded programs: the memory mapped at the peak over what is in use at the peak, beside a model of PyTorch's
-//! allocator. `cargo bench -p vramscope-core --bench arena -- FILE…` replays further files: `id,lower,upper,size` lines, `begin end size`
+//! allocator; how many chunks were mapped once more for stitched blocks, and how many of those in the last third. `cargo bench -p vramscope-core --bench arena -- FILE…` replays further files: `id,lower,upper,size` lines, `begin end size`
 //! lines, or Umpire's JSON lines.
 
 use std::collections::{BTreeSet, HashMap};
@@ -276,9 +276,11 @@ fn replay(name: &str, ops: &[Op], what: &str, options: Options, streams: u64) {
     let mut at = HashMap::new();
     // The last third: what it costs once everything has its place.
     let (mut start, late) = (Instant::now(), ops.len() * 2 / 3);
+    let mut early = 0;
     for (i, (id, size)) in ops.iter().enumerate() {
         if i == late {
             start = Instant::now();
+            early = arena.backing().aliases.load(Relaxed);
         }
         let stream = stream_of(*id, streams);
         if let Some(size) = size {
@@ -289,8 +291,9 @@ fn replay(name: &str, ops: &[Op], what: &str, options: Options, streams: u64) {
     }
     let ns = start.elapsed().as_nanos() as f64 / (ops.len() - late) as f64;
     let c = arena.counts();
+    let chunks = arena.backing().aliases.load(Relaxed);
     println!(
-        "{name:28} {what:18} {:10.1} {:10.1} {:7.3} {:6} {:6} {:6} {ns:7.0} {:6} {:7}",
+        "{name:28} {what:18} {:10.1} {:10.1} {:7.3} {:6} {:6} {:6} {ns:7.0} {:6} {chunks:7} {:6}",
         c.active.peak as f64 / 1e6,
         c.reserved.peak as f64 / 1e6,
         c.reserved.peak as f64 / c.active.peak as f64,
@@ -298,7 +301,7 @@ fn replay(name: &str, ops: &[Op], what: &str, options: Options, streams: u64) {
         c.steals,
         c.records,
         c.stitches,
-        arena.backing().aliases.load(Relaxed),
+        chunks - early,
     );
 }
 
@@ -335,6 +338,9 @@ fn table(name: &str, text: &str) {
     };
     replay(name, &ops, "stitched", stitched(), 1);
     replay(name, &ops, "stitched, done", stitched(), 1);
+    let mut anywhere = stitched();
+    anywhere.repeat = false;
+    replay(name, &ops, "best fit alone", anywhere, 1);
     replay(name, &ops, "4 streams", options(), 4);
     let mut last = options();
     last.steal_first = false;
@@ -350,8 +356,8 @@ fn main() {
         speeds();
     }
     println!(
-        "\n{:28} {:18} {:>10} {:>10} {:>7} {:>6} {:>6} {:>6} {:>7} {:>6} {:>7}",
-        "peaks, MB", "", "active", "reserved", "ratio", "grows", "steals", "events", "ns/op", "sewn", "chunks"
+        "\n{:28} {:18} {:>10} {:>10} {:>7} {:>6} {:>6} {:>6} {:>7} {:>6} {:>7} {:>6}",
+        "peaks, MB", "", "active", "reserved", "ratio", "grows", "steals", "events", "ns/op", "sewn", "chunks", "late"
     );
     table("pangu_2.6b.csv", include_str!("data/pangu_2.6b_training_step.csv"));
     table("resnet50.csv", include_str!("data/resnet50_training_step.csv"));

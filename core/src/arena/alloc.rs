@@ -5,7 +5,7 @@ use super::claim::{Ask, Claim, Plan};
 use super::index::Region;
 use super::options::PAGE;
 use super::slot::{GRAIN, State};
-use super::{Arena, counts::count, front};
+use super::{Arena, Core, counts::count, front};
 use std::sync::atomic::Ordering::*;
 
 /// Larger requests fail at once: no device has so much.
@@ -79,13 +79,29 @@ impl<B: Backing> Arena<B> {
             drop(core);
             return self.fail(Reason::Broken);
         }
-        let taken = core.take(&self.map, bytes, stream.0);
+        let large = bytes > front::LARGEST;
+        let taken = if large { core.take_again(&self.map, bytes, stream.0) } else { None };
+        if taken.is_some() {
+            count(&self.numbers.repeats);
+        }
+        let taken = taken.or_else(|| core.take(&self.map, bytes, stream.0));
         let taken = taken.or_else(|| core.take_stitched(&self.map, bytes, stream.0));
-        drop(core);
-        let n = match taken {
-            Some(n) => n,
-            None => self.alloc_slowly(bytes, stream.0)?,
+        let learn = |core: &mut Core<B>, n| {
+            if large {
+                core.habits.learn(stream.0, bytes, self.map.slots.get(n).address());
+            }
+            n
         };
+        let n = match taken {
+            Some(n) => learn(&mut core, n),
+            None => {
+                drop(core);
+                let n = self.alloc_slowly(bytes, stream.0)?;
+                core = self.lock();
+                learn(&mut core, n)
+            }
+        };
+        drop(core);
         // Nobody else knows the number: it is in no bin, and no free of it can begin before its word says `Live`.
         let slot = self.map.slots.get(n);
         let (word, bytes) = (slot.word(), slot.bytes());

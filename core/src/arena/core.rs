@@ -3,6 +3,7 @@
 
 use super::backing::Backing;
 use super::bins::Bins;
+use super::habit::Habits;
 use super::index::Index;
 use super::options::Options;
 use super::slot::{NIL, Slots, State, Word};
@@ -44,6 +45,7 @@ pub struct Core<B: Backing> {
     /// The first record of each range.
     pub heads: Vec<u32>,
     pub stitches: Stitches,
+    pub habits: Habits,
     /// Bytes mapped, or about to be.
     pub committed: u64,
     /// The most it ever was.
@@ -69,6 +71,7 @@ impl<B: Backing> Core<B> {
             chunks: BTreeMap::new(),
             heads: Vec::new(),
             stitches: Stitches::default(),
+            habits: Habits::default(),
             committed: 0,
             most: 0,
             in_flight: 0,
@@ -243,6 +246,12 @@ impl<B: Backing> Core<B> {
     #[inline]
     pub fn carve(&mut self, m: &Map, n: u32, bytes: u64) -> u32 {
         self.pull(m, n);
+        self.carved(m, n, bytes)
+    }
+
+    /// The same of what is in no bin.
+    #[inline]
+    fn carved(&mut self, m: &Map, n: u32, bytes: u64) -> u32 {
         if m.slots.get(n).bytes() > bytes {
             let rest = self.split(m, n, bytes);
             self.put(m, rest);
@@ -288,6 +297,30 @@ impl<B: Backing> Core<B> {
             (Some(n), None) | (None, Some(n)) => n,
         };
         Some(self.carve(m, n, bytes))
+    }
+
+    /// The block where the same request of the last round went, if that is free, and without a call.
+    pub fn take_again(&mut self, m: &Map, bytes: u64, stream: u64) -> Option<u32> {
+        // Without stitching it is no gain: until a loop is settled a good fit matters more.
+        let stitches = self.options.stitch_above != u64::MAX;
+        let repeats = self.options.repeat && stitches && bytes <= self.options.max_split;
+        let address = if repeats { self.habits.guess(stream, bytes) } else { None }?;
+        let n = m.index.covering(address).filter(|n| *n != NIL)?;
+        let slot = m.slots.get(n);
+        if slot.state() == State::Spare {
+            return (slot.address() == address).then(|| self.take_spare(m, n, bytes, stream)).flatten();
+        }
+        if slot.end() < address + bytes || !self.is_idle(m, (address, bytes), stream) {
+            return None;
+        }
+        self.pull(m, n);
+        let before = address - slot.address();
+        if before == 0 {
+            return Some(self.carved(m, n, bytes));
+        }
+        let own = self.split(m, n, before);
+        self.put(m, n);
+        Some(self.carved(m, own, bytes))
     }
 
     fn find_clear(&self, m: &Map, bytes: u64, stream: u64) -> Option<u32> {

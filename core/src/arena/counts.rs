@@ -61,6 +61,8 @@ pub struct Counts {
     pub stitches: u64,
     /// Those that could not be mapped.
     pub failed_stitches: u64,
+    /// Requests that went where the same one of the last round went; see [`Options::repeat`](super::Options::repeat).
+    pub repeats: u64,
     /// Requests that went on after free memory was given back.
     pub retries: u64,
     /// Requests not served.
@@ -137,6 +139,7 @@ pub struct Numbers {
     pub failed_grows: AtomicU64,
     pub trims: AtomicU64,
     pub stitches: AtomicU64,
+    pub repeats: AtomicU64,
     pub failed_stitches: AtomicU64,
     pub retries: AtomicU64,
     pub failures: AtomicU64,
@@ -248,6 +251,7 @@ impl Numbers {
             failed_grows: get(&self.failed_grows),
             trims: get(&self.trims),
             stitches: get(&self.stitches),
+            repeats: get(&self.repeats),
             failed_stitches: get(&self.failed_stitches),
             retries: get(&self.retries),
             failures: get(&self.failures),

@@ -23,6 +23,7 @@ mod core;
 mod counts;
 mod free;
 mod front;
+mod habit;
 mod index;
 mod options;
 mod order;

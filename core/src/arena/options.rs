@@ -33,6 +33,8 @@ pub struct Options {
     pub release_threshold: u64,
     /// Whether memory of other streams is used, at the price of a wait on the device, before more is mapped.
     pub steal_first: bool,
+    /// Whether requests above 64 KiB go where the same requests of the last round went, if that is free; see `habit.rs`.
+    pub repeat: bool,
     /// Requests of at least so many bytes may be stitched together from free chunks, before more is mapped. `u64::MAX`:
     /// never.
     pub stitch_above: u64,
@@ -53,6 +55,7 @@ impl Default for Options {
             gc_threshold: 0,
             release_threshold: u64::MAX,
             steal_first: true,
+            repeat: true,
             stitch_above: u64::MAX,
             stitched: 8,
         }

@@ -78,6 +78,7 @@ impl<B: Backing> Arena<B> {
                 || core.users.values().any(|u| u.contains(&id))
                     && core.streams.get(id).is_some_and(|s| !core.streams.is_done(id, s.ended.unwrap_or(u64::MAX)));
             if !tied {
+                core.habits.forget(id);
                 core.streams.forget(id);
                 // All its work is done: nobody needs to wait for it when such a block is freed.
                 core.users.values_mut().for_each(|users| users.retain(|u| *u != id));

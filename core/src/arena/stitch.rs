@@ -153,18 +153,32 @@ impl<B: Backing> Core<B> {
         // With more than a chunk to spare that chunk could not go back while the block is in use.
         let most = bytes + self.options.chunk.max(bytes / 512);
         let mut fits = self.stitches.spare.range((bytes, 0)..=(most, NIL)).map(|s| s.1);
-        let n = fits.find(|n| {
-            let stitch = self.stitches.all.get(n);
-            let last = |s: &Stitch| s.aliases.last().map_or(0, |a| a.bytes);
-            let fits = |s: &&Stitch| s.extent - last(s) < bytes;
-            stitch.filter(fits).is_some_and(|s| first(&s.runs, bytes).all(|r| self.is_idle(m, r, stream)))
-        })?;
+        let n = fits.find(|n| self.suits(m, *n, bytes, stream))?;
+        Some(self.take_this(m, n, bytes))
+    }
+
+    /// One of them, if it suits the request.
+    pub fn take_spare(&mut self, m: &Map, n: u32, bytes: u64, stream: u64) -> Option<u32> {
+        let spare = |s: &Stitch| s.bytes >= bytes && self.stitches.spare.contains(&(s.bytes, n));
+        let known = self.stitches.all.get(&n).is_some_and(spare);
+        (known && self.suits(m, n, bytes, stream)).then(|| self.take_this(m, n, bytes))
+    }
+
+    /// Whether a `Spare` one, which is large enough, can be used, and wastes no chunk.
+    fn suits(&self, m: &Map, n: u32, bytes: u64, stream: u64) -> bool {
+        let Some(s) = self.stitches.all.get(&n) else { return false };
+        let last = s.aliases.last().map_or(0, |a| a.bytes);
+        s.extent - last < bytes && first(&s.runs, bytes).all(|r| self.is_idle(m, r, stream))
+    }
+
+    fn take_this(&mut self, m: &Map, n: u32, bytes: u64) -> u32 {
         self.stitches.uses += 1;
         let uses = self.stitches.uses;
-        let stitch = self.stitches.all.get_mut(&n)?;
+        let Some(stitch) = self.stitches.all.get_mut(&n) else { return n };
         stitch.used = uses;
-        self.stitches.spare.remove(&(stitch.bytes, n));
-        for run in first(&stitch.runs.clone(), bytes) {
+        let (whole, runs) = (stitch.bytes, stitch.runs.clone());
+        self.stitches.spare.remove(&(whole, n));
+        for run in first(&runs, bytes) {
             for (home, _) in self.lend(m, run) {
                 m.slots.get(home).set_state(State::Lent);
             }
@@ -172,7 +186,7 @@ impl<B: Backing> Core<B> {
         let slot = m.slots.get(n);
         slot.set_state(State::Busy);
         slot.set_bytes(bytes);
-        Some(n)
+        n
     }
 
     /// Nothing is made of it, though some may be mapped.

@@ -293,6 +293,20 @@ impl<'s> Program<'s> {
     }
 }
 
+/// What a round of a loop is made of: no more lives at its end than a moment ago.
+fn repeated() -> impl Strategy<Value = Op> {
+    let stream = prop_oneof![8 => Just(0usize), 1 => 1usize..3];
+    let size = prop_oneof![3 => (65u64 << 10)..(900 << 10), 2 => (1u64 << 20)..(9 << 20), 1 => 0u64..60_000];
+    prop_oneof![
+        20 => (stream.clone(), size).prop_map(|(s, b)| Op::Alloc(s, b)),
+        20 => any::<usize>().prop_map(Op::Free),
+        2 => (any::<usize>(), stream.clone()).prop_map(|(n, s)| Op::FreeElsewhere(n, s)),
+        6 => any::<usize>().prop_map(Op::Work),
+        2 => (any::<usize>(), stream.clone()).prop_map(|(n, s)| Op::Share(n, s)),
+        2 => stream.prop_map(Op::Advance),
+    ]
+}
+
 fn run(ops: &[Op], options: Options) {
     let sim = Sim::new(96 << 20);
     let mut p = Program::new(&sim, options);
@@ -314,6 +328,19 @@ proptest! {
         (o.chunk, o.front, o.steal_first, o.gc_threshold, o.reserve) =
             (chunk << 21, front, steal_first, gc, reserve << 20);
         (o.stitch_above, o.stitched) = (if stitch > 4 { u64::MAX } else { stitch << 20 }, stitched);
+        run(&ops, o);
+    }
+
+    /// A loop, of which each round is like the one before, but for a little that comes between.
+    #[test]
+    fn loops(
+        round in prop::collection::vec(repeated(), 60..160),
+        between in prop::collection::vec(prop::collection::vec(op(), 0..6), 5),
+        (steal_first, stitch, stitched, least) in (any::<bool>(), 0u64..4, 1u64..6, 1u64..3),
+    ) {
+        let mut o = Options::default();
+        (o.steal_first, o.stitch_above, o.stitched, o.least_chunk) = (steal_first, stitch << 20, stitched, least << 21);
+        let ops: Vec<Op> = between.iter().flat_map(|b| round.iter().chain(b)).cloned().collect();
         run(&ops, o);
     }
 }

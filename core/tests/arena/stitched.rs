@@ -254,3 +254,62 @@ fn work_of_an_ended_stream_keeps_the_addresses() {
     assert!(a.counts().stitches > 3);
     drop(kept);
 }
+
+/// A training step: forward keeps activations; the last step's gradients live until the large blocks at its end are there; then
+/// backward frees the one and makes the other.
+fn training_step(a: &Held, old: Vec<Block>) -> Vec<Block> {
+    const K: u64 = 1 << 10;
+    let weights = [1700 * K, 70 * K, 600 * K, 2300 * K + 512, 90 * K, 2300 * K];
+    let activations = [900 * K, 300 * K, 2100 * K, 300 * K, 3600 * K, 300 * K, 1200 * K, 4100 * K];
+    let mut kept = Vec::new();
+    for layer in 0..10 {
+        for (i, bytes) in activations.iter().enumerate() {
+            let passing = get(a, bytes * 3 / 2 + 256 * K, S);
+            kept.push(get(a, *bytes, S));
+            put(a, passing, S);
+            // A small one now and then.
+            if (layer + i) % 5 == 0 {
+                kept.push(get(a, 512 * (1 + layer as u64), S));
+            }
+        }
+    }
+    let large: Vec<_> = (0..3).map(|_| get(a, 40 << 20, S)).collect();
+    old.into_iter().for_each(|b| put(a, b, S));
+    large.into_iter().for_each(|b| put(a, b, S));
+    let mut gradients = Vec::new();
+    while let Some(b) = kept.pop() {
+        let passing = get(a, b.requested, S);
+        put(a, b, S);
+        put(a, passing, S);
+        if kept.len() % 2 == 0 {
+            gradients.push(get(a, weights[kept.len() / 2 % weights.len()], S));
+        }
+    }
+    gradients
+}
+
+/// Best fit alone goes on stitching for ever: what lives from step to step lies elsewhere each time.
+#[test]
+fn a_training_loop_settles() {
+    let stitches = |repeat: bool| {
+        let sim = sim();
+        let a = arena(&sim, |o| o.repeat = repeat);
+        let _weights: Vec<_> = (0..60).map(|i| get(&a, (400 + 37 * i) << 10, S)).collect();
+        let mut old = Vec::new();
+        let mut each = Vec::new();
+        for _ in 0..30 {
+            let before = a.counts().stitches;
+            old = training_step(&a, old);
+            each.push(a.counts().stitches - before);
+        }
+        old.into_iter().for_each(|b| put(&a, b, S));
+        let c = a.counts();
+        (each, 1000 * c.reserved.peak / c.active.peak)
+    };
+    let (settled, waste) = stitches(true);
+    let (best_fit, least) = stitches(false);
+    println!("{settled:?} {waste}, by best fit alone {best_fit:?} {least}");
+    assert!(best_fit[12..].iter().sum::<u64>() > 1, "the loop shows nothing: {best_fit:?}");
+    assert_eq!(settled[12..].iter().sum::<u64>(), 0, "{settled:?}");
+    assert!(waste <= 1030, "{waste}");
+}
