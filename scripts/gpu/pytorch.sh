@@ -66,13 +66,13 @@ add_row() { # TITLE VERDICT CELL...
 }
 detail() { printf '%s\n' "$*" >>"$tmp/details"; }
 
-# Runs one program. MODE: bare, again and fill (bare too); auto, off, on (what --pool takes). Output in raw/LABEL.MODE.out and .err.
+# Runs one program. MODE: bare, again, fill and like (bare too); auto, off, on (what --pool takes). Output in raw/LABEL.MODE.out and .err.
 run_one() { # LABEL MODE COMMAND...
     local label=$1 mode=$2 base=$raw/$1.$2 rc
     shift 2
     cd "$tmp/cwd" || return 1
     case $mode in
-    bare | again | fill) timeout -k 5 "$limit" "$@" >"$base.out" 2>"$base.err" ;;
+    bare | again | fill | like) timeout -k 5 "$limit" "$@" >"$base.out" 2>"$base.err" ;;
     *) timeout -k 5 "$limit" "$vramscope" run --pool "$mode" --trace "$tmp/trace/$label.$mode.%n-%p-rank%r.jsonl" -- "$@" >"$base.out" 2>"$base.err" ;;
     esac
     rc=$?
@@ -102,16 +102,18 @@ numbers() { # LABEL MODE: what the table shows of a run
 }
 # Judges a run that has ended against the bare ones; sets `cell`, returns 1 if it is wrong. HISTORIES: how many there must be.
 judge() { # LABEL MODE HISTORIES
-    local label=$1 mode=$2 rc bare_rc base=$raw/$1.$2 files found said
+    local label=$1 mode=$2 rc bare_rc base=$raw/$1.$2 files found said bare=bare again=again
+    # What does something else under --pool on is compared with a bare run that does it too.
+    [ "$mode" = on ] && [ -e "$raw/$label.like.rc" ] && bare=like again=like
     rc=$(cat "$base.rc")
-    bare_rc=$(cat "$raw/$label.bare.rc")
+    bare_rc=$(cat "$raw/$label.$bare.rc")
     cell=$(numbers "$label" "$mode")
     if [ "$rc" != "$bare_rc" ]; then
         case $rc in 124 | 137) cell=HANG ;; *) cell="exit $rc" ;; esac
         detail "$label $mode: ended with $rc, bare with $bare_rc: $(last "$base.err" 3)$(last "$base.out" 1)"
         return 1
     fi
-    if ! said=$("$python" "$here/pytorch/same.py" "$raw/$label.bare.out" "$raw/$label.again.out" "$base.out" ${results:+results} $([ "$mode" = on ] && echo results) 2>"$base.same"); then
+    if ! said=$("$python" "$here/pytorch/same.py" "$raw/$label.$bare.out" "$raw/$label.$again.out" "$base.out" ${results:+results} $([ "$mode" = on ] && echo results) 2>"$base.same"); then
         cell="$said"
         detail "$label $mode: $(cat "$base.same")"
         return 1
@@ -182,7 +184,11 @@ compiled() { # MODE
     compare_row "compile-$1" "torch.compile, $1" 1 "$python" "$p/features.py" "$1"
 }
 do_compile() { row=210; compiled default; }
-do_compile_reduce() { row=220; compiled reduce-overhead; }
+do_compile_reduce() {
+    row=220
+    case " $modes " in *" on "*) run_one compile-reduce-overhead like "$python" "$p/features.py" without-trees ;; esac
+    compiled reduce-overhead
+}
 do_expandable() { row=230; compare_row expandable "expandable segments" 1 "$python" "$p/features.py" expandable; }
 do_mempool() { row=240; compare_row mempool "torch.cuda.MemPool" 1 "$python" "$p/features.py" mempool; }
 do_profiler() { row=250; compare_row profiler "torch.profiler, profile_memory" 1 "$python" "$p/features.py" profiler; }

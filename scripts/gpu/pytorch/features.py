@@ -1,8 +1,9 @@
 """Parts of PyTorch that have memory of their own.
 
-    features.py graphs|default|reduce-overhead|expandable|mempool|profiler
+    features.py graphs|default|reduce-overhead|without-trees|expandable|mempool|profiler
 
-graphs: inference with CUDA graphs. default, reduce-overhead: torch.compile in that mode. expandable: expandable
+graphs: inference with CUDA graphs. default, reduce-overhead: torch.compile in that mode. without-trees: reduce-overhead without
+CUDA graph trees, as under --pool on; PyTorch rounds otherwise there, bare too. expandable: expandable
 segments. mempool: torch.cuda.MemPool. profiler: torch.profiler with profile_memory=True.
 """
 import json
@@ -16,7 +17,7 @@ import models
 import tell
 import torch
 
-args = tell.begin("graphs", "default", "reduce-overhead", "expandable", "mempool", "profiler")
+args = tell.begin("graphs", "default", "reduce-overhead", "without-trees", "expandable", "mempool", "profiler")
 device, small = args.device, args.small
 width = 64 if small else 512
 
@@ -58,6 +59,11 @@ def graphs():
 
 
 def compiled(mode):
+    if mode == "without-trees":
+        from torch._inductor import config
+
+        config.triton.cudagraph_trees = False
+        mode = "reduce-overhead"
     torch.manual_seed(0)
     model = models.Block(width, 8).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -149,7 +155,7 @@ def profiler():
 
 
 what = args.what
-if what in ("default", "reduce-overhead"):
+if what in ("default", "reduce-overhead", "without-trees"):
     compiled(what)
 else:
     {"graphs": graphs, "expandable": expandable, "mempool": mempool, "profiler": profiler}[what]()
