@@ -282,7 +282,9 @@ impl<B: Backing> Core<B> {
     pub fn chunk(&self, bytes: u64) -> u64 {
         let most = self.options.chunk;
         let usual = pages_within(self.committed / 1024).clamp(self.options.least_chunk, most);
-        usual.max((bytes / 256).next_multiple_of(PAGE).min(most)).max((bytes / 1024).next_multiple_of(PAGE))
+        usual
+            .max((bytes / self.options.parts).next_multiple_of(PAGE).min(most))
+            .max((bytes / 1024).next_multiple_of(PAGE))
     }
 
     /// How much is mapped at least, when something is: about half a hundredth of what there is.

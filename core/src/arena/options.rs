@@ -18,6 +18,8 @@ pub struct Options {
     pub chunk: u64,
     /// The smallest of them, at least 2 MiB: small chunks move more easily.
     pub least_chunk: u64,
+    /// A request that has to be mapped is made of about so many chunks at most.
+    pub parts: u64,
     /// Bytes of small blocks that each stream keeps at hand, outside of the shared part.
     pub front: u64,
     /// The most memory mapped; a request that would need more fails.
@@ -49,6 +51,7 @@ impl Default for Options {
             reserve: 256 << 30,
             chunk: 32 << 20,
             least_chunk: PAGE,
+            parts: 64,
             front: 1 << 20,
             limit: u64::MAX,
             max_split: u64::MAX,
@@ -68,6 +71,7 @@ impl Options {
         self.reserve = whole(self.reserve, 1 << 46);
         self.chunk = whole(self.chunk, 1 << 40);
         self.least_chunk = whole(self.least_chunk, self.chunk);
+        self.parts = self.parts.max(1);
         self
     }
 

@@ -70,28 +70,34 @@ impl<B: Backing> Core<B> {
         };
         let chosen: Vec<Range> = found.into_iter().take_while(enough).map(|f| f.1).collect();
         let maps = bytes.saturating_sub(sum).next_multiple_of(PAGE);
-        let Sketch { start, mut chunks, maps, end } = self.with_ends(m, bytes, stream, Sketch::of(chosen, maps));
+        let Sketch { start, mut chunks, end, .. } = self.with_ends(m, bytes, stream, Sketch::of(chosen, maps));
+        chunks.sort_unstable();
+        // In this order fewer may do, for chunks differ in size. What is mapped must be the block's: another thread could
+        // unmap the rest meanwhile.
+        let suffix = start.and_then(|c| self.suffix(m, c, stream)).unwrap_or(0);
+        let prefix = end.and_then(|c| self.prefix(m, c, stream)).unwrap_or(0);
+        let mut sum = 0;
+        chunks.retain(|c| {
+            let needed = suffix + sum < bytes;
+            sum += if needed { c.1 } else { 0 };
+            needed
+        });
+        // With large chunks the ends may have more than was looked for: so much less is new, and less than a page of that is left.
+        let maps = bytes.saturating_sub(suffix + sum + prefix).next_multiple_of(PAGE);
+        let (of_start, of_end) = (suffix.min(bytes), bytes.saturating_sub(suffix + sum + maps));
+        let end = end.filter(|_| of_end > 0);
         if maps >= instead || chunks.is_empty() && start.is_none() && end.is_none() {
             return None;
         }
-        chunks.sort_unstable();
-        // In this order fewer may do. What is mapped must be the block's: another thread could unmap the rest meanwhile.
-        let mut sum = start.and_then(|c| self.suffix(m, c, stream)).unwrap_or(0);
-        chunks.retain(|c| {
-            let needed = sum < bytes;
-            sum += c.1;
-            needed
-        });
         let extent = start.iter().chain(&chunks).chain(&end).map(|c| c.1).sum::<u64>() + maps;
         let (mut n, fresh) = self.room(m, extent, maps)?;
         let mut runs: Vec<Range> = Vec::new();
         let mut lead = None;
         if let Some((address, length)) = start {
-            let used = self.suffix(m, (address, length), stream).unwrap_or(length);
-            runs.push((address + length - used, used));
+            runs.push((address + length - of_start, of_start));
             lead = Some(n);
             m.slots.get(n).set_word(m.slots.get(n).word().to(State::Spare));
-            n = self.split(m, n, length - used);
+            n = self.split(m, n, length - of_start);
             m.slots.get(n).set_state(State::Busy);
         }
         runs.extend_from_slice(&chunks);
@@ -103,10 +109,9 @@ impl<B: Backing> Core<B> {
             runs.push(range);
         }
         if let Some(end) = end {
-            let rest = bytes - runs.iter().map(|r| r.1).sum::<u64>();
-            homes.extend(self.lend(m, (end.0, rest)));
+            homes.extend(self.lend(m, (end.0, of_end)));
             mapped.push(end);
-            runs.push((end.0, rest));
+            runs.push((end.0, of_end));
         }
         self.in_flight += 1;
         let runs = joined(first(&runs, bytes));

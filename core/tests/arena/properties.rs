@@ -293,6 +293,11 @@ impl<'s> Program<'s> {
     }
 }
 
+/// With few, chunks of several sizes are side by side, as in a program that has grown.
+fn parts() -> impl Strategy<Value = u64> {
+    prop_oneof![1u64..6, Just(256)]
+}
+
 /// What a round of a loop is made of: no more lives at its end than a moment ago.
 fn repeated() -> impl Strategy<Value = Op> {
     let stream = prop_oneof![8 => Just(0usize), 1 => 1usize..3];
@@ -323,8 +328,10 @@ proptest! {
         ops in prop::collection::vec(op(), 1..300),
         (chunk, front, steal_first, gc, reserve, stitch, stitched) in
             (1u64..17, 0u64..1 << 20, any::<bool>(), prop_oneof![Just(0), 1u32..1000], 8u64..400, 0u64..8, 0u64..4),
+        parts in parts(),
     ) {
         let mut o = Options::default();
+        o.parts = parts;
         (o.chunk, o.front, o.steal_first, o.gc_threshold, o.reserve) =
             (chunk << 21, front, steal_first, gc, reserve << 20);
         (o.stitch_above, o.stitched) = (if stitch > 4 { u64::MAX } else { stitch << 20 }, stitched);
@@ -337,8 +344,10 @@ proptest! {
         round in prop::collection::vec(repeated(), 60..160),
         between in prop::collection::vec(prop::collection::vec(op(), 0..6), 5),
         (steal_first, stitch, stitched, least) in (any::<bool>(), 0u64..4, 1u64..6, 1u64..3),
+        parts in parts(),
     ) {
         let mut o = Options::default();
+        o.parts = parts;
         (o.steal_first, o.stitch_above, o.stitched, o.least_chunk) = (steal_first, stitch << 20, stitched, least << 21);
         let ops: Vec<Op> = between.iter().flat_map(|b| round.iter().chain(b)).cloned().collect();
         run(&ops, o);

@@ -255,6 +255,24 @@ fn work_of_an_ended_stream_keeps_the_addresses() {
     drop(kept);
 }
 
+/// Of a large chunk that is free at its end as much is taken as is needed, however small the chunks beside it are.
+#[test]
+fn chunks_of_several_sizes() {
+    for pages in 8..14 {
+        let sim = sim();
+        let a = arena(&sim, |o| (o.chunk, o.parts) = (8 * PAGE, 4));
+        put(&a, get(&a, 32 * PAGE, S), S);
+        let parts: Vec<_> = (0..8).map(|i| get(&a, if i % 2 == 0 { PAGE } else { 7 * PAGE }, S)).collect();
+        put(&a, parts[1], S);
+        let b = get(&a, pages * PAGE, S);
+        // The seven free pages, and the rest new.
+        assert_eq!((sim.mapped(), a.counts().stitches), ((25 + pages) * PAGE, 1), "{pages}");
+        put(&a, b, S);
+        let again = get(&a, pages * PAGE, S);
+        assert_eq!((again.address, sim.mapped()), (b.address, (25 + pages) * PAGE));
+    }
+}
+
 /// A training step: forward keeps activations; the last step's gradients live until the large blocks at its end are there; then
 /// backward frees the one and makes the other.
 fn training_step(a: &Held, old: Vec<Block>) -> Vec<Block> {
