@@ -43,9 +43,10 @@ pub fn allocated(address: DevicePtr, bytes: u64, stream: Stream, per_thread: boo
     COUNT.store(all.len(), Release);
 }
 
-/// The driver took memory back, in a capture or elsewhere.
+/// The driver took memory back, in a capture or elsewhere. (In a forked child it does so, too, but the table may be locked for
+/// ever: by a thread that was not forked.)
 pub fn freed(address: DevicePtr) {
-    if COUNT.load(Acquire) != 0 {
+    if COUNT.load(Acquire) != 0 && !state::forked() {
         let mut all = all();
         all.remove(&address);
         COUNT.store(all.len(), Release);

@@ -182,6 +182,7 @@ fn a_limit() {
 #[test]
 fn forked() {
     same(&memory("fork"));
+    same(&memory("fork_beside_captures"));
 }
 
 /// The allocations that were never freed, by their sizes.

@@ -559,6 +559,49 @@ static void case_fork(void) {
   verdict("fork");
 }
 
+/* A child frees what is the driver's while, in the parent, other threads capture: no lock of theirs is ours to wait for. */
+static volatile int no_more;
+static void* captures(void* s) {
+  MUST(cudaSetDevice(0));
+  while (!no_more) {
+    CUgraph graph;
+    CUdeviceptr p[64];
+    MUST(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (int i = 0; i < 64; ++i) MUST(cuMemAllocAsync(&p[i], 4096, s));
+    for (int i = 0; i < 64; ++i) MUST(cuMemFreeAsync(p[i], s));
+    MUST(cuStreamEndCapture(s, &graph));
+    MUST(cuGraphDestroy(graph));
+  }
+  return NULL;
+}
+static void case_fork_beside_captures(void) {
+  begin_on(0);
+  CUstream a = stream(cudaStreamNonBlocking);
+  CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+  props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR; /* the driver's own, in every mode */
+  CUmemoryPool pool;
+  CUdeviceptr p;
+  MUST(cuMemPoolCreate(&pool, &props));
+  MUST(cuMemAllocFromPoolAsync(&p, 4000, pool, a));
+  pthread_t threads[2];
+  for (int i = 0; i < 2; ++i) REQUIRE(!pthread_create(&threads[i], NULL, captures, stream(cudaStreamNonBlocking)));
+  int well = 0;
+  fflush(stdout);
+  for (int i = 0; i < 100 && well == i; ++i) {
+    pid_t child = fork();
+    if (!child) {
+      alarm(5);
+      _exit(cuMemFreeAsync(p, a));
+    }
+    int status;
+    waitpid(child, &status, 0);
+    well += !status;
+  }
+  no_more = 1;
+  for (int i = 0; i < 2; ++i) pthread_join(threads[i], NULL);
+  printf("%d children freed it\n", well);
+}
+
 /* Large blocks where only small ones are free, side by side with others: step after step, the same memory is now many small
  * blocks and now a large one. */
 static void case_combed(void) {
@@ -609,4 +652,4 @@ static void case_combed(void) {
   verdict("combed");
 }
 
-CASES(CASE(full), CASE(combed), CASE(full_beside_capture), CASE(two_pools), CASE(pool_of_threads), CASE(others), CASE(info), CASE(attributes), CASE(threshold), CASE(pointers), CASE(errors), CASE(pools), CASE(limited), CASE(leak), CASE(fork))
+CASES(CASE(full), CASE(combed), CASE(full_beside_capture), CASE(two_pools), CASE(pool_of_threads), CASE(others), CASE(info), CASE(attributes), CASE(threshold), CASE(pointers), CASE(errors), CASE(pools), CASE(limited), CASE(leak), CASE(fork), CASE(fork_beside_captures))

@@ -79,7 +79,7 @@ impl<B: Backing> Arena<B> {
             drop(core);
             return self.fail(Reason::Broken);
         }
-        let large = bytes > front::LARGEST;
+        let large = bytes > front::LARGEST && core.repeats();
         let taken = if large { core.take_again(&self.map, bytes, stream.0) } else { None };
         if taken.is_some() {
             count(&self.numbers.repeats);

@@ -299,12 +299,15 @@ impl<B: Backing> Core<B> {
         Some(self.carve(m, n, bytes))
     }
 
+    /// Whether it matters where requests went. Without stitching it is no gain: until a loop is settled a good fit matters more.
+    pub fn repeats(&self) -> bool {
+        self.options.repeat && self.options.stitch_above != u64::MAX
+    }
+
     /// The block where the same request of the last round went, if that is free, and without a call.
     pub fn take_again(&mut self, m: &Map, bytes: u64, stream: u64) -> Option<u32> {
-        // Without stitching it is no gain: until a loop is settled a good fit matters more.
-        let stitches = self.options.stitch_above != u64::MAX;
-        let repeats = self.options.repeat && stitches && bytes <= self.options.max_split;
-        let address = if repeats { self.habits.guess(stream, bytes) } else { None }?;
+        let split = bytes <= self.options.max_split;
+        let address = if split { self.habits.guess(stream, bytes) } else { None }?;
         let n = m.index.covering(address).filter(|n| *n != NIL)?;
         let slot = m.slots.get(n);
         if slot.state() == State::Spare {

@@ -6,6 +6,9 @@
 //!
 //! A round is found by the sizes of the last [`CONTEXT`] requests. From there on request and record are compared one by one.
 //! It is a guess: what is not free there, or not for this stream, is looked for as ever.
+//!
+//! Sizes may repeat while frees do not. Then much is never free again where it was, and to put the rest there only keeps best fit
+//! from its work: up to ten times as many chunks are mapped. So where guesses stay wrong, the stream does without for a while.
 
 use super::stream::Numbers;
 use std::collections::VecDeque;
@@ -18,6 +21,13 @@ const LEAST: usize = 256;
 const MOST: usize = 1 << 16;
 /// Streams that are remembered; of more, those that asked last.
 const STREAMS: usize = 64;
+/// Guesses are judged by so many rounds, and at least by so many guesses. A loop that settles has three of four right by then.
+const ROUNDS: u64 = 2;
+const TRIAL: u64 = 1024;
+/// So many bad trials in a row end it, for so many times as long as one; and for twice as long each further time, so often.
+const TRIALS: u32 = 4;
+const REST: u64 = 16;
+const LONGER: u32 = 2;
 
 /// Of one stream.
 #[derive(Default)]
@@ -32,6 +42,16 @@ struct Habit {
     like: Option<u64>,
     /// Of the last [`CONTEXT`] sizes.
     hash: u64,
+    /// The longest round that was found.
+    longest: u64,
+    /// Guesses of this trial; those that were right.
+    tried: u64,
+    right: u64,
+    /// Bad trials in a row.
+    bad: u32,
+    /// How much longer the next rest is, as a shift; up to which request the last one goes.
+    rests: u32,
+    rest: u64,
 }
 
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -53,12 +73,40 @@ impl Habit {
         if known { self.requests.get(n as usize & (self.requests.len() - 1)).copied() } else { None }
     }
 
-    fn guess(&self, bytes: u64) -> Option<u64> {
+    /// Where the request that this one is like went.
+    fn before(&self, bytes: u64) -> Option<u64> {
         self.request(self.like?).filter(|r| r.0 == bytes).map(|r| r.1)
     }
 
+    fn guess(&self, bytes: u64) -> Option<u64> {
+        if self.next < self.rest { None } else { self.before(bytes) }
+    }
+
+    /// Whether it is worth going on, after a guess.
+    fn judge(&mut self, right: bool) {
+        self.tried += 1;
+        self.right += u64::from(right);
+        let round = self.like.map_or(0, |like| self.next - like);
+        let trial = (ROUNDS * round).clamp(TRIAL, MOST as u64);
+        if self.tried < trial {
+            return;
+        }
+        let good = self.right * 4 >= self.tried * 3;
+        (self.tried, self.right) = (0, 0);
+        self.bad = if good { 0 } else { self.bad + 1 };
+        if good {
+            self.rests = 0;
+        } else if self.bad == TRIALS {
+            self.rest = self.next + ((trial * REST) << self.rests);
+            (self.bad, self.rests) = (0, LONGER.min(self.rests + 1));
+        }
+    }
+
     fn learn(&mut self, bytes: u64, address: u64) {
-        let follows = self.guess(bytes).is_some();
+        if let Some(guess) = self.guess(bytes) {
+            self.judge(guess == address);
+        }
+        let follows = self.before(bytes).is_some();
         if self.next == self.requests.len() as u64 && self.requests.len() < MOST {
             self.grow();
         }
@@ -67,9 +115,23 @@ impl Habit {
         let at = self.next as usize & (self.requests.len() - 1);
         self.requests[at] = (bytes, address);
         self.next += 1;
-        self.like = if follows { self.like.map(|n| n + 1) } else { self.recognised() };
+        if follows {
+            self.like = self.like.map(|n| n + 1);
+        } else {
+            self.like = self.recognised();
+            self.look_at_length();
+        }
         let place = self.place();
         self.after[place] = self.next as u32;
+    }
+
+    /// A round may be longer than thought: its layers were taken for each other. Then what was wrong so far counts no more.
+    fn look_at_length(&mut self) {
+        let length = self.like.map_or(0, |like| self.next - like);
+        if length > self.longest + self.longest / 2 {
+            self.longest = length;
+            (self.tried, self.right, self.bad, self.rests, self.rest) = (0, 0, 0, 0, 0);
+        }
     }
 
     /// Where a context is noted.
@@ -141,6 +203,7 @@ impl Habits {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stream::fold;
     use super::*;
 
     /// How many of a round's requests are guessed.
@@ -154,7 +217,7 @@ mod tests {
     }
 
     fn round(n: u64, seed: u64) -> Vec<(u64, u64)> {
-        let size = |i: u64| 1 + ((i + 1000 * seed).wrapping_mul(FACTOR) >> 58);
+        let size = |i: u64| 1 + (fold(i + 1_000_000 * seed) >> 58);
         (0..n).map(|i| (size(i) << 16, (seed << 40) + (i << 24))).collect()
     }
 
@@ -201,6 +264,30 @@ mod tests {
         guessed(&mut habits, 7, &b[..200]);
         let after = guessed(&mut habits, 7, &a);
         assert!(after + 2 * CONTEXT >= a.len(), "{after}");
+    }
+
+    /// Sizes that repeat at other addresses are not guessed for long, and tried again now and then; once they settle they are.
+    #[test]
+    fn what_stays_wrong_rests() {
+        let mut habits = Habits::default();
+        let same = round(500, 1);
+        let mut asked = |rounds: u64, moves: bool| -> Vec<usize> {
+            let one = |n: u64| {
+                let mut guesses = 0;
+                for (bytes, address) in &same {
+                    guesses += usize::from(habits.guess(7, *bytes).is_some());
+                    habits.learn(7, *bytes, if moves { address + (n << 10) } else { *address });
+                }
+                guesses
+            };
+            (0..rounds).map(one).collect()
+        };
+        let wrong = asked(1_000, true);
+        assert!(wrong[2] == 500 && wrong.iter().sum::<usize>() < 500_000 / 8, "{wrong:?}");
+        // Tried to the last, and often enough.
+        assert!(wrong[800..].iter().any(|g| *g > 0));
+        let right = asked(400, false);
+        assert!(right[200..].iter().all(|g| *g == 500), "{right:?}");
     }
 
     /// A round longer than what is remembered is never recognised, and nothing breaks.

@@ -186,3 +186,97 @@ fn threads_under_a_tight_limit_wait_for_each_other() {
     });
     assert_eq!(arena.counts().failures, 0);
 }
+
+/// Rounds that are all alike, of threads that share streams: what one thread frees is where the other's next request goes.
+#[test]
+fn loops_of_threads() {
+    for kind in 0..6 {
+        let mut o = Options::default();
+        (o.chunk, o.reserve, o.stitch_above, o.stitched) = (PAGE << (kind % 2), 800 << 20, PAGE, 1 + kind);
+        o.steal_first = kind % 3 == 0;
+        let sim = Sim::new(160 << 20);
+        for (f, often) in [(&sim.fail_record, 10), (&sim.fail_wait, 10), (&sim.fail_map, 5), (&sim.fail_unmap, 10)] {
+            f.store(often * (kind % 2), SeqCst);
+        }
+        let arena = Arena::new(&sim, o);
+        std::thread::scope(|s| {
+            for t in 0..6u64 {
+                let (sim, arena) = (&sim, &arena);
+                s.spawn(move || a_loop(sim, arena, t, 12));
+            }
+        });
+        let c = arena.counts();
+        println!(
+            "{kind}: {} requests, {} where they went before, {} stitched, {} failed",
+            c.allocs, c.repeats, c.stitches, c.failures
+        );
+        assert!(c.repeats > 0 && c.stitches > 0);
+        assert_eq!((c.allocated.now, c.requested.now, c.bad_frees), (0, 0, 0));
+        for f in [&sim.fail_record, &sim.fail_unmap] {
+            f.store(0, SeqCst);
+        }
+        let mark = arena.mark();
+        sim.sync_all();
+        arena.all_synced(mark);
+        arena.trim(0);
+        assert_eq!(sim.mapped(), 0, "{:?}", arena.snapshot());
+        drop(arena);
+        sim.assert_empty();
+    }
+}
+
+/// Of two threads each a stream is.
+fn a_loop(sim: &Sim, arena: &Arena<&Sim>, t: u64, rounds: u64) {
+    let stream = 1 + t / 2;
+    let mut old: Vec<Block> = Vec::new();
+    for round in 0..rounds {
+        let (mut r, mut live) = (Random(0x9e37_79b9 + t), Vec::new());
+        let mut free = |b: Block| {
+            sim.work(stream, b.address, b.bytes);
+            sim.leave(b.address);
+            assert_eq!(arena.free(b.address, StreamId(stream)), Ok(b));
+        };
+        for i in 0..90 {
+            let bytes = if r.below(8) == 0 { r.below(12 << 20) } else { (65 << 10) + r.below(900 << 10) };
+            if let Ok(b) = arena.alloc(bytes, StreamId(stream), i) {
+                sim.check_handed_out(stream, b.address, b.bytes);
+                sim.work(stream, b.address, b.bytes);
+                live.push(b);
+            }
+            match r.below(30) {
+                // A neighbour uses it, too.
+                0 if !live.is_empty() => {
+                    let (b, side) = (live[0], 1 + (stream + 1) % 3);
+                    sim.order(stream, side);
+                    sim.work(side, b.address, b.bytes);
+                    arena.record_stream(b.address, StreamId(side)).unwrap();
+                }
+                1..14 if !live.is_empty() => free(live.swap_remove(r.below(live.len() as u64) as usize)),
+                _ => {}
+            }
+            if i == 60 {
+                std::mem::take(&mut old).into_iter().for_each(&mut free);
+            }
+            while live.len() > 14 {
+                free(live.remove(0));
+            }
+        }
+        // Some live until the middle of the next round.
+        old = live.split_off(live.len() - live.len().min(5));
+        live.into_iter().for_each(&mut free);
+        match (round + t) % 5 {
+            0 => drop(arena.trim(40 << 20)),
+            1 => {
+                let mark = arena.mark();
+                sim.sync(stream);
+                arena.stream_synced(StreamId(stream), mark);
+            }
+            2 => sim.advance(stream),
+            _ => {}
+        }
+    }
+    for b in old {
+        sim.leave(b.address);
+        arena.free(b.address, StreamId(stream)).unwrap();
+    }
+}
