@@ -148,7 +148,7 @@ pub extern "C" fn vramscope_torch_init(_devices: c_int) {}
 /// `size` is null or the caller's variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramscope_torch_base(p: *mut c_void, size: *mut usize) -> *mut c_void {
-    let look = || arena::holding(p as u64)?.find(p as u64);
+    let look = || arena::holding(p as u64).filter(|_| !state::forked())?.find(p as u64);
     let Some(block) = state::guarded("vramscope_torch_base", look).flatten() else { return p };
     if !size.is_null() {
         // SAFETY: as the caller says.
@@ -168,11 +168,15 @@ pub extern "C" fn vramscope_torch_begin_pool(device: c_int, first: u64, second: 
 /// No more of them do.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_torch_end_pool(device: c_int, first: u64, second: u64) {
-    state::guarded("vramscope_torch_end_pool", || arena::end_private(device, (first, second)));
+    if !state::forked() {
+        state::guarded("vramscope_torch_end_pool", || arena::end_private(device, (first, second)));
+    }
 }
 
 /// Nobody uses the pool any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_torch_release_pool(device: c_int, first: u64, second: u64) {
-    state::guarded("vramscope_torch_release_pool", || arena::release_private(device, (first, second)));
+    if !state::forked() {
+        state::guarded("vramscope_torch_release_pool", || arena::release_private(device, (first, second)));
+    }
 }

@@ -22,7 +22,8 @@ pub static DEFERRED: AtomicU32 = AtomicU32::new(0);
 /// freed since the last: the contexts' events are recorded now.
 #[cold]
 pub extern "C" fn record_deferred() {
-    if DEFERRED.swap(0, AcqRel) == 0 {
+    // (In a forked child there is nothing to order, and a lock may be taken for ever.)
+    if DEFERRED.swap(0, AcqRel) == 0 || state::forked() {
         return;
     }
     for id in context::all() {

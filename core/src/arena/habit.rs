@@ -44,14 +44,41 @@ struct Habit {
     hash: u64,
     /// The longest round that was found.
     longest: u64,
-    /// Guesses of this trial; those that were right.
+    trial: Trial,
+}
+
+/// Whether guesses are worth it.
+#[derive(Default)]
+struct Trial {
+    /// Guesses; those that were right.
     tried: u64,
     right: u64,
     /// Bad trials in a row.
     bad: u32,
-    /// How much longer the next rest is, as a shift; up to which request the last one goes.
+    /// How much longer the next rest is, as a shift; the request that ends the last one.
     rests: u32,
-    rest: u64,
+    until: u64,
+}
+
+impl Trial {
+    /// After a guess for a request, in rounds of so many.
+    fn judge(&mut self, request: u64, round: u64, right: bool) {
+        self.tried += 1;
+        self.right += u64::from(right);
+        let trial = (ROUNDS * round).clamp(TRIAL, MOST as u64);
+        if self.tried < trial {
+            return;
+        }
+        let good = self.right * 4 >= self.tried * 3;
+        (self.tried, self.right) = (0, 0);
+        self.bad = if good { 0 } else { self.bad + 1 };
+        if good {
+            self.rests = 0;
+        } else if self.bad == TRIALS {
+            self.until = request + ((trial * REST) << self.rests);
+            (self.bad, self.rests) = (0, LONGER.min(self.rests + 1));
+        }
+    }
 }
 
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -79,32 +106,17 @@ impl Habit {
     }
 
     fn guess(&self, bytes: u64) -> Option<u64> {
-        if self.next < self.rest { None } else { self.before(bytes) }
+        if self.next < self.trial.until { None } else { self.before(bytes) }
     }
 
-    /// Whether it is worth going on, after a guess.
-    fn judge(&mut self, right: bool) {
-        self.tried += 1;
-        self.right += u64::from(right);
-        let round = self.like.map_or(0, |like| self.next - like);
-        let trial = (ROUNDS * round).clamp(TRIAL, MOST as u64);
-        if self.tried < trial {
-            return;
-        }
-        let good = self.right * 4 >= self.tried * 3;
-        (self.tried, self.right) = (0, 0);
-        self.bad = if good { 0 } else { self.bad + 1 };
-        if good {
-            self.rests = 0;
-        } else if self.bad == TRIALS {
-            self.rest = self.next + ((trial * REST) << self.rests);
-            (self.bad, self.rests) = (0, LONGER.min(self.rests + 1));
-        }
+    /// How long a round is.
+    fn length(&self) -> u64 {
+        self.like.map_or(0, |like| self.next - like)
     }
 
     fn learn(&mut self, bytes: u64, address: u64) {
         if let Some(guess) = self.guess(bytes) {
-            self.judge(guess == address);
+            self.trial.judge(self.next, self.length(), guess == address);
         }
         let follows = self.before(bytes).is_some();
         if self.next == self.requests.len() as u64 && self.requests.len() < MOST {
@@ -127,10 +139,10 @@ impl Habit {
 
     /// A round may be longer than thought: its layers were taken for each other. Then what was wrong so far counts no more.
     fn look_at_length(&mut self) {
-        let length = self.like.map_or(0, |like| self.next - like);
+        let length = self.length();
         if length > self.longest + self.longest / 2 {
             self.longest = length;
-            (self.tried, self.right, self.bad, self.rests, self.rest) = (0, 0, 0, 0, 0);
+            self.trial = Trial::default();
         }
     }
 

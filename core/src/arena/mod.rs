@@ -8,7 +8,8 @@
 //! **What the program promises**, as to CUDA: a block is used after its allocation in its stream's order, and freed on a
 //! stream whose work then comes after every use of it, except by streams named in [`Arena::record_stream`].
 //!
-//! In this order a request is served: the stream's front cache (small ones); its own free memory; memory tied to no
+//! In this order a request is served: the stream's front cache (small ones); where the same request of the last round went
+//! (`habit.rs`); its own free memory; memory tied to no
 //! stream; memory of others whose work is done or was waited for already; the same with all events asked and several
 //! neighbours together; memory of others behind a wait; more memory; after free chunks went back, once more.
 //!
