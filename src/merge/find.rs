@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use vramscope_core::trace::read::{ReadError, ReadErrorKind, Reader};
 
 /// The histories that these paths name, in order, each once. Of a folder: what is named like a history, without the
-/// older parts of rotated ones (which are read with their newer part) and without snapshots.
+/// older parts of rotated ones (which are read with their newer part).
 pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut found: Vec<PathBuf> = Vec::new();
     for path in paths {
@@ -40,7 +40,7 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 fn is_history(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let history = name.ends_with(".jsonl") || name.ends_with(".jsonl.zst");
-    history && !name.starts_with('.') && !name.contains(".snapshot-")
+    history && !name.starts_with('.')
 }
 
 /// Whether it is some other program's file of lines, as may lie beside histories. One that cannot be read is no such
@@ -57,7 +57,7 @@ mod tests {
     fn histories_of_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        for name in ["b.jsonl", "a.jsonl.zst", "a.jsonl.1", "a.snapshot-1.jsonl", "notes.txt", ".x.jsonl"] {
+        for name in ["b.jsonl", "a.jsonl.zst", "a.jsonl.1", "notes.txt", ".x.jsonl"] {
             std::fs::write(at(name), "").unwrap();
         }
         std::fs::create_dir(at("c.jsonl")).unwrap();

@@ -216,7 +216,9 @@ impl History {
 
     /// Whether it is what was live at one moment of a program that went on.
     pub fn is_snapshot(&self) -> bool {
-        self.footer.as_ref().is_some_and(|f| f.end == "snapshot")
+        // No part of a rotated history is the first and has events before it.
+        let by_header = self.header.part == 0 && self.header.events_before > 0;
+        by_header || self.footer.as_ref().is_some_and(|f| f.end == "snapshot")
     }
 
     /// Whether another tool recorded it (`vramscope import`).
