@@ -256,7 +256,7 @@ fn how_ranks_died() {
     );
     assert_eq!(job.ranks.iter().map(|r| r.died).collect::<Vec<_>>(), [false, true, true, true]);
     let text = written(&job);
-    assert!(text.contains("SIGKILL") && text.contains("rank 2: not finished"), "{text}");
+    assert!(text.contains("SIGKILL") && text.contains("rank 2: the history is not finished"), "{text}");
 }
 
 #[test]

@@ -209,9 +209,8 @@ fn a_device_at_the_peak_is_what_the_layers_say_and_the_rest() {
         let glance = &json(name)["glance"];
         let d = &glance["devices_at_peak"][0];
         let number = |field: &str| d[field].as_u64().unwrap();
-        let reserved = glance["peak"]["reserved"].as_u64().unwrap();
-        // The driver's rounding comes on top.
-        assert!((reserved..reserved + (16 << 20)).contains(&number("ours")), "{name}: {reserved} {d}");
+        // Of the moment at which it was asked; the driver's rounding comes on top.
+        assert!(number("ours") < glance["reserved_peak"].as_u64().unwrap() + (16 << 20), "{name}: {d}");
         assert_eq!(number("used"), number("ours") + number("rest"), "{name}");
         assert!(number("used") <= number("total"), "{name}");
         let report = text(&vramscope(&["report"], name));
