@@ -164,6 +164,9 @@ pub fn failures(args: &Args, a: &Answers, history: &History) -> Vec<String> {
             failed.push(format!("{flag}: this is a snapshot, and one moment cannot tell"));
         }
     }
+    if args.no_leaks && history.is_placeless() {
+        failed.push("--no-leaks: this history has no call stacks, and what grows cannot be told".to_string());
+    }
     // What is left of a history may hold what the whole does not, whatever is asserted.
     if let Some(why) = &a.program.incomplete {
         failed.push(format!("{}{why}", if args.whole { "--whole: " } else { "" }));

@@ -137,7 +137,10 @@ fn told(file: &Path, outcome: &Outcome) -> String {
     match outcome {
         Outcome::Finished(r) => finished(r),
         Outcome::Alive(pid) => format!("{}: process {pid} still runs, left alone", file.display()),
-        Outcome::Stream(to) => format!("{}: the history went to {}, which is no file", file.display(), to.display()),
+        Outcome::Stream { to, stopped } => {
+            let all = if *stopped { "recording ended early, and not all of the history" } else { "the history" };
+            format!("{}: {all} went to {}, which is no file", file.display(), to.display())
+        }
         Outcome::Empty => format!("{}: held nothing", file.display()),
     }
 }

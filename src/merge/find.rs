@@ -1,5 +1,6 @@
 //! Which files are meant: histories by name, and those in folders.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -46,6 +47,13 @@ fn is_history(path: &Path) -> bool {
 /// Whether it is some other program's file of lines, as may lie beside histories. One that cannot be read is no such
 /// file: it may be a rank.
 fn is_another(path: &Path) -> bool {
+    // A rank that was killed within its first line begins as a history does.
+    const OURS: &[u8] = b"{\"kind\":\"header\"";
+    let mut head = Vec::new();
+    let read = std::fs::File::open(path).and_then(|f| f.take(OURS.len() as u64).read_to_end(&mut head));
+    if read.is_ok() && OURS.starts_with(&head) {
+        return false;
+    }
     matches!(Reader::open(path), Err(ReadError { kind: ReadErrorKind::NotHistory, .. }))
 }
 
@@ -62,8 +70,9 @@ mod tests {
         }
         std::fs::create_dir(at("c.jsonl")).unwrap();
         std::fs::write(at("metrics.jsonl"), "{\"loss\": 1.5}\n").unwrap();
+        std::fs::write(at("cut.jsonl"), "{\"kind\":\"header\",\"format\":\"vramsc").unwrap();
         let all = files(&[folder.path().into(), at("b.jsonl"), at("gone.jsonl")]).unwrap();
-        assert_eq!(all, [at("a.jsonl.zst"), at("b.jsonl"), at("gone.jsonl")]);
+        assert_eq!(all, [at("a.jsonl.zst"), at("b.jsonl"), at("cut.jsonl"), at("gone.jsonl")]);
         let empty = tempfile::tempdir().unwrap();
         assert!(files(&[empty.path().into()]).unwrap_err().to_string().contains("no history"));
     }

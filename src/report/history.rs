@@ -248,6 +248,12 @@ impl History {
         }
     }
 
+    /// Whether another tool recorded it, without any call stack: all allocations seem to be of one place, and nothing that grows
+    /// or comes back can be told by it.
+    pub fn is_placeless(&self) -> bool {
+        self.is_imported() && self.stacks.is_empty()
+    }
+
     /// Whether another tool recorded it (`vramscope import`).
     pub fn is_imported(&self) -> bool {
         self.header.host == IMPORTED
