@@ -252,6 +252,17 @@ fn a_trace_without_spool_is_ended() {
     let done = recover(&words, &path, None, "test").unwrap();
     assert_eq!(done.events_added, 0, "the writer had given its slot back");
     assert!(recover_trace(&folder.file("none.jsonl"), None, "test").is_err());
+    // Of a part of a copy nobody knows how its program ended, nor can a line in its midst be mended.
+    let part = folder.file("part.jsonl");
+    let mut text: Vec<&[u8]> = bytes.split_inclusive(|b| *b == b'\n').collect();
+    text.truncate(text.len() / 2);
+    std::fs::write(&part, text.concat()).unwrap();
+    let done = recover_trace(&part, None, "test").unwrap();
+    assert_eq!((done.footer.end.as_str(), done.damage), ("cut", None));
+    text.insert(text.len() - 1, b"garbage\n");
+    std::fs::write(&part, text.concat()).unwrap();
+    assert!(recover_trace(&part, None, "test").unwrap().damage.is_some_and(|d| d.contains("line")));
+    assert!(recover_trace(&part, None, "test").unwrap().damage.is_some());
 }
 
 #[test]

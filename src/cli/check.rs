@@ -153,23 +153,27 @@ pub fn failures(args: &Args, a: &Answers, history: &History) -> Vec<String> {
     if args.no_bad_frees && g.bad_frees > 0 {
         failed.push(format!("--no-bad-frees: {} of something that is not live", plural(g.bad_frees, "free")));
     }
-    // What is left of a damaged history may hold what the whole does not.
-    if let Some(damage) = history.damage.as_ref().filter(|_| !args.whole) {
-        failed.push(format!("the history is damaged: {}", clean(damage)));
+    if history.is_snapshot() {
+        let flags = [
+            (args.no_leaks, "--no-leaks"),
+            (args.no_failures, "--no-failures"),
+            (args.no_bad_frees, "--no-bad-frees"),
+            (args.max_waste.is_some(), "--max-waste"),
+        ];
+        for (_, flag) in flags.iter().filter(|(asked, _)| *asked) {
+            failed.push(format!("{flag}: this is a snapshot, and one moment cannot tell"));
+        }
+    }
+    if args.no_leaks && history.is_placeless() {
+        failed.push("--no-leaks: this history has no call stacks, and what grows cannot be told".to_string());
+    }
+    // What is left of a history may hold what the whole does not, whatever is asserted.
+    if let Some(why) = &a.program.incomplete {
+        failed.push(format!("{}{why}", if args.whole { "--whole: " } else { "" }));
     }
     if args.whole {
-        let missing = history
-            .footer
-            .as_ref()
-            .map_or(0, |f| f.events.saturating_sub(history.header.events_before + history.events));
-        if missing > 0 && !history.is_part() {
-            failed.push(format!("--whole: {} fewer than the last line counts", plural(missing, "event")));
-        }
-        let unfinished = history.footer.is_none() && !history.exited;
         for what in [
-            history.damage.clone(),
             (g.lost > 0).then(|| format!("{} lost", plural(g.lost, "event"))),
-            unfinished.then(|| "it was never finished".to_string()),
             history.killed().then(|| a.program.end.clone()),
         ] {
             failed.extend(what.map(|w| format!("--whole: {}", clean(&w))));
@@ -197,6 +201,8 @@ fn path(stack: &[Shown]) -> String {
 mod tests {
     use super::*;
     use crate::report::testing::{MIB, sample};
+    use vramscope_core::event::EventKind;
+    use vramscope_core::trace::Line;
 
     fn args() -> Args {
         Args {
@@ -232,6 +238,18 @@ mod tests {
             a.whole = true;
         });
         assert!(failed.is_empty(), "{failed:?}");
+    }
+
+    #[test]
+    fn what_is_left_of_a_history_passes_nothing() {
+        let mut script = sample();
+        let ends =
+            |l: &Line| matches!(l, Line::Footer(_)) || matches!(l, Line::Event(_, e) if e.kind == EventKind::Exit);
+        script.lines.retain(|l| !ends(l));
+        let history = script.history();
+        let answers = Answers::of(&mut Page::new(Paint::default(), &[], 10), &history, &Asked::default()).unwrap();
+        let failed = failures(&Args { max_peak: Some(900 * MIB), ..args() }, &answers, &history);
+        assert_eq!((failed.len(), failed[0].contains("is not finished")), (1, true), "{failed:?}");
     }
 
     #[test]

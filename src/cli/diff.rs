@@ -76,7 +76,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (before, after) = (before?, after?);
     let (mut one, mut other) = (Names::new(&args.symbols), Names::new(&args.symbols));
     let diff = diff::compare(&before, &after, &args.at, [&mut one, &mut other], args.all_frames);
-    let failed = args.fail_if_grew.map_or(Vec::new(), |limit| failures(&diff, limit));
+    let mut failed = args.fail_if_grew.map_or(Vec::new(), |limit| failures(&diff, limit));
+    if args.fail_if_grew.is_some() {
+        // What is not in a history may be what grew.
+        let not_whole = |(name, run): (&str, &Run)| Some(format!("{name}: {}", run.incomplete()?));
+        failed.extend([("before", &before), ("after", &after)].into_iter().filter_map(not_whole));
+    }
     if let Some(path) = &args.flamegraph {
         new_file::write(path, flame::svg(&diff)?.as_ref(), &[&args.before, &args.after], args.force)?;
     }

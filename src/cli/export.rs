@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use super::new_file::Force;
-use super::say;
+use super::{say, spool};
 use crate::export::moment::Moment;
 use crate::export::select::layer;
 use crate::export::source::Options;
@@ -144,14 +144,12 @@ fn selection(args: &Args, source: &Source) -> Result<Selection> {
 
 /// What a person should know of the history itself.
 fn warn(source: &Source) {
-    let (h, path) = (&source.history, source.path.display());
+    let h = &source.history;
     if let Some(damage) = &h.damage {
         say::line(&format!("{damage}; all else was read"));
     }
-    let spool = &h.header.spool;
-    if h.footer.is_none() && !spool.is_empty() && Path::new(spool).exists() {
-        say::line(&format!("{path} was never finished: vramscope recover {path} first, to have its last events"));
-    }
+    let unfinished = h.footer.is_none().then(|| spool::advice(&source.path, Path::new(&h.header.spool)));
+    unfinished.flatten().iter().for_each(|text| say::line(text));
 }
 
 #[cfg(test)]

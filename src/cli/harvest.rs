@@ -105,7 +105,10 @@ impl Harvest {
         match outcome {
             Outcome::Alive(pid) => return Some(pid),
             Outcome::Finished(r) => self.history(pid, &r),
-            Outcome::Stream(path) => self.streams.push(path),
+            Outcome::Stream { to, stopped: false } => self.streams.push(to),
+            Outcome::Stream { to, stopped: true } => {
+                self.messages.push(format!("recording ended early: not all of the history went to {}", to.display()));
+            }
             Outcome::Empty => {}
         }
         None

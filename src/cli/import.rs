@@ -18,7 +18,7 @@ pub struct Args {
     /// A memory snapshot of PyTorch (a pickle, which is read and never run), or a log of RMM
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The new history (default: FILE with .jsonl.zst for its ending); compressed if it ends with .zst
+    /// The new history (default: FILE with .jsonl.zst for its ending); compressed if it ends with .zst; - is standard output
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     /// What the file is (default: what its first bytes say)
@@ -44,16 +44,25 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     {
         bail!("{}: is the file itself; give another name with -o", output.display());
     }
-    new_file::check(&output, &[], args.force)?;
-    let line = import(kind, path, &output)?;
-    say::print(&format!("{}\n", clean(&line)))?;
+    let stdout = output == Path::new("-");
+    if !stdout {
+        new_file::check(&output, &[], args.force)?;
+    }
+    let line = clean(&import(kind, path, &output)?);
+    if stdout {
+        say::line(&line)
+    } else {
+        say::print(&format!("{line}\n"))?
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 fn import(kind: Kind, path: &Path, output: &Path) -> Result<String> {
     let compressed = output.extension().is_some_and(|e| e == "zst");
     let place = || format!("{}: cannot be written (-o says where else)", output.display());
-    let mut lines = Lines::new(NewFile::create(output, compressed).with_context(place)?);
+    let stdout = output == Path::new("-");
+    let file = if stdout { NewFile::stdout(false) } else { NewFile::create(output, compressed) };
+    let mut lines = Lines::new(file.with_context(place)?);
     let done = kind.import(path, &mut lines)?;
     if done.events == 0 && done.live == 0 {
         bail!("{}: nothing is in it: no memory was held, and nothing was recorded", path.display());
@@ -63,13 +72,9 @@ fn import(kind: Kind, path: &Path, output: &Path) -> Result<String> {
     for note in &done.notes {
         say::line(&clean(&format!("{}: {note}", path.display())));
     }
-    Ok(format!(
-        "{}: {}, {} live before them; vramscope report {} explains it",
-        output.display(),
-        plural(done.events, "event"),
-        plural(done.live, "allocation"),
-        output.display()
-    ))
+    let (events, live) = (plural(done.events, "event"), plural(done.live, "allocation"));
+    let explains = if stdout { String::new() } else { format!("; vramscope report {} explains it", output.display()) };
+    Ok(format!("{}: {events}, {live} live before them{explains}", output.display()))
 }
 
 #[cfg(test)]
@@ -98,6 +103,16 @@ mod tests {
         assert!(e.to_string().contains("is the file itself"), "{e}");
         let e = run(&args(Some(folder.path()))).unwrap_err();
         assert!(e.to_string().contains("is no file"), "{e}");
+        // A log that was cut is taken as far as it goes, and that is said.
+        let head = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, head.clone() + "1,00:00:02.0").unwrap();
+        let mut lines = Lines::new(NewFile::create(&folder.path().join("cut.jsonl"), false).unwrap());
+        let done = Kind::Rmm.import(&file, &mut lines).unwrap();
+        assert!(done.events == 1 && done.notes[0].contains("is cut"), "{:?}", done.notes);
+        drop(lines);
+        std::fs::write(&file, head).unwrap();
+        // All allocations of a log without stacks seem to be of one place: nothing is told to grow.
+        assert!(history.is_placeless() && crate::report::growth::find(&history).steps.is_none());
         let e = run(&Args { format: Some(Kind::Torch), force: Force { force: true }, ..args(None) }).unwrap_err();
         assert!(format!("{e:#}").contains("log.dev0.csv: byte 0: "), "{e:#}");
         // Where nothing came of it, nothing is left.

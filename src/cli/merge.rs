@@ -1,6 +1,5 @@
 //! `vramscope merge`: the ranks of a distributed job as one view.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -12,7 +11,7 @@ use super::report::Color;
 use super::{diff, say};
 use crate::diff::moment::Moment;
 use crate::diff::run::Run;
-use crate::merge::{Job, find, json, rank::Rank, text};
+use crate::merge::{Job, choose, find, json, text};
 use crate::report::Page;
 use crate::symbols::Names;
 
@@ -50,10 +49,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     let files = find::files(&args.traces)?;
-    let mut ranks = Vec::new();
     let mut broken = Vec::new();
-    // A copy with names (`vramscope symbolize`) is of the same process; it is the better one.
-    let mut seen = HashSet::new();
     let mut runs: Vec<Run> = Vec::new();
     for run in read_all(&files) {
         match run {
@@ -61,13 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Err(e) => broken.push(e),
         }
     }
-    runs.sort_by_key(|r| r.history.symbols.is_empty());
-    for run in runs {
-        let h = &run.history.header;
-        if seen.insert((h.host.clone(), h.pid, h.start_seconds, h.start_nanoseconds)) {
-            ranks.push(Rank::of(run));
-        }
-    }
+    let (ranks, left_out) = choose::ranks(runs);
     for e in &broken {
         say::line(&say::plain(&format!("{e:#}")));
     }
@@ -75,6 +65,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bail!("none of {} could be read", crate::report::text::plural(files.len() as u64, "file"));
     }
     let mut job = Job::of(ranks);
+    job.world.says.extend(left_out);
+    job.world.says.extend(choose::unread(&broken));
     let (mut one, mut other) = (Names::new(&args.symbols), Names::new(&args.symbols));
     job.look_closer([&mut one, &mut other]);
     if args.json {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -77,6 +78,12 @@ impl NewFile {
         let file = options.write(true).create_new(true).mode(0o600).open(&unfinished)?;
         let (path, unfinished) = (path.to_path_buf(), Some(unfinished));
         Ok(NewFile { path, unfinished, file, compressed, text: Vec::with_capacity(FRAME) })
+    }
+
+    /// Standard output in place of a file: what was written stays, whatever comes of the rest.
+    pub fn stdout(compressed: bool) -> io::Result<NewFile> {
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        Ok(NewFile { path: PathBuf::from("-"), unfinished: None, file, compressed, text: Vec::with_capacity(FRAME) })
     }
 
     /// Adds whole lines.

@@ -9,7 +9,7 @@ use vramscope_core::trace::read::Reader;
 
 use super::spool::{self, Outcome, SpoolFile};
 use super::{ctl, process, run_dir, say};
-use crate::report::text::{bytes, count, plural};
+use crate::report::text::{bytes, clean, count, plural};
 
 /// Finishes histories.
 #[derive(Debug, clap::Args)]
@@ -100,12 +100,7 @@ fn trace(path: &Path) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         let done = recover_trace(path, None, "recover").with_context(|| path.display().to_string())?;
-        let gone = if done.was_whole || done.footer.end == "exit" {
-            ""
-        } else {
-            " (its spool is gone: what was not yet written is lost)"
-        };
-        say::print(&format!("{}{gone}\n", finished(&done)))?;
+        say::print(&format!("{}\n", finished(&done)))?;
         return Ok(ExitCode::SUCCESS);
     };
     if let Some(launcher) = spool.path().parent().and_then(run_dir::living_launcher) {
@@ -142,15 +137,25 @@ fn told(file: &Path, outcome: &Outcome) -> String {
     match outcome {
         Outcome::Finished(r) => finished(r),
         Outcome::Alive(pid) => format!("{}: process {pid} still runs, left alone", file.display()),
-        Outcome::Stream(to) => format!("{}: the history went to {}, which is no file", file.display(), to.display()),
+        Outcome::Stream { to, stopped } => {
+            let all = if *stopped { "recording ended early, and not all of the history" } else { "the history" };
+            format!("{}: {all} went to {}, which is no file", file.display(), to.display())
+        }
         Outcome::Empty => format!("{}: held nothing", file.display()),
     }
 }
 
 fn finished(r: &Recovered) -> String {
     let path = r.path.display();
+    let damage =
+        r.damage.as_ref().map_or(String::new(), |d| format!("; it is damaged, which cannot be mended: {}", clean(d)));
     if r.was_whole {
-        return format!("{path}: is whole, {}", plural(r.footer.events, "event"));
+        let has = match r.footer.end.as_str() {
+            _ if r.damage.is_some() => "has its last line",
+            "cut" => "was finished before, without its end",
+            _ => "is whole",
+        };
+        return format!("{path}: {has}, {}{damage}", plural(r.footer.events, "event"));
     }
     let mut text = format!("{path}: finished, {} added to {}", plural(r.events_added, "event"), count(r.events_before));
     if r.bytes_cut > 0 {
@@ -166,8 +171,9 @@ fn finished(r: &Recovered) -> String {
         "exit" => "; the program had ended in good order",
         "killed" => "; the program was killed",
         "stopped" => "; recording had ended early",
+        "cut" => "; its end is lost (there is no spool), and how the program ended is not known",
         _ => "",
-    }
+    } + &damage
 }
 
 #[cfg(test)]
@@ -257,6 +263,11 @@ mod tests {
             finished(&r),
             "t.jsonl: finished, 1 event added to 1,200, 40 B of a cut line taken away, 2 events lost; the program was killed"
         );
+        r.footer.end = "cut".into();
+        assert!(finished(&r).ends_with("its end is lost (there is no spool), and how the program ended is not known"));
+        (r.was_whole, r.damage) = (true, Some("t.jsonl: line 7: no JSON".into()));
+        let text = finished(&r);
+        assert!(!text.contains("whole") && text.ends_with("cannot be mended: t.jsonl: line 7: no JSON"), "{text}");
         assert_eq!(told(Path::new("spool.7.1"), &Outcome::Alive(7)), "spool.7.1: process 7 still runs, left alone");
     }
 }

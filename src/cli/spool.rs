@@ -30,10 +30,28 @@ pub enum Outcome {
     Finished(Recovered),
     /// Its process lives: left alone.
     Alive(u32),
-    /// Its history went into a pipe or device, which cannot be finished.
-    Stream(PathBuf),
+    /// Its history went into a pipe or device, which cannot be finished; all of it, unless recording stopped.
+    Stream {
+        /// Which.
+        to: PathBuf,
+        /// Recording stopped before the program ended.
+        stopped: bool,
+    },
     /// Nothing was ever written with it: the process ended before its first event.
     Empty,
+}
+
+/// What to do about a history without its last line, whose spool is there.
+pub fn advice(path: &Path, spool: &Path) -> Option<String> {
+    if spool.as_os_str().is_empty() || !spool.exists() {
+        return None;
+    }
+    let path = path.display();
+    let running = SpoolFile::read(spool).ok().filter(|s| s.alive().unwrap_or(false)).and_then(|s| s.pid().ok());
+    Some(match running {
+        Some(pid) => format!("{path}: process {pid} still runs: this is what it has written so far"),
+        None => format!("{path} was never finished: vramscope recover {path} first, to have its last events"),
+    })
 }
 
 impl SpoolFile {
@@ -119,8 +137,9 @@ impl SpoolFile {
             return Ok(Outcome::Empty);
         }
         if std::fs::metadata(&trace).is_ok_and(|m| !m.is_file()) {
+            let stopped = self.spool()?.stopped();
             self.remove()?;
-            return Ok(Outcome::Stream(trace));
+            return Ok(Outcome::Stream { to: trace, stopped });
         }
         let recovered = self.finish_in(&trace, status(pid), by)?;
         self.remove()?;

@@ -9,7 +9,7 @@ use vramscope_core::trace::read::Reader;
 use vramscope_core::trace::{Frame, Line, Module, Symbol, write};
 
 use super::new_file::{Force, NewFile};
-use super::{raw_lines, say};
+use super::{raw_lines, say, spool};
 use crate::report::text::{clean, plural};
 use crate::symbols::Names;
 
@@ -125,9 +125,8 @@ fn wanted(path: &Path) -> Result<Wanted> {
         w.warnings.push(format!("{damage}; all else is in the new history"));
     }
     let spool = &reader.header().spool;
-    if !finished && !spool.is_empty() && Path::new(spool).exists() {
-        let path = path.display();
-        w.warnings.push(format!("{path} was never finished: vramscope recover {path} first, to have its last events"));
+    if !finished {
+        w.warnings.extend(spool::advice(path, Path::new(spool)));
     }
     Ok(w)
 }

@@ -47,8 +47,8 @@ pub struct Device {
     peaks: [Most; 2],
     /// When most was reserved.
     pub reserved: Most,
-    /// Most bytes that the device said are used, by everybody.
-    pub used: u64,
+    /// Most bytes that the device said are used beside what was ours then: context, modules, driver, other processes.
+    pub rest: u64,
     /// Bytes of the device.
     pub total: u64,
 }
@@ -117,7 +117,8 @@ impl Holdings {
             EventKind::Context => drop(self.book.contexts.insert(e.context, e.extra[0] as u32)),
             EventKind::Sample => {
                 let device = self.book.device(e.context);
-                device.used = device.used.max(e.block.saturating_sub(e.bytes));
+                let used = e.block.saturating_sub(e.bytes);
+                device.rest = device.rest.max(used.saturating_sub(device.now.reserved()));
                 device.total = device.total.max(e.block);
             }
             _ => {}

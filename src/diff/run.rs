@@ -141,6 +141,11 @@ impl Run {
         self.history.is_snapshot()
     }
 
+    /// Why the history may not hold all that its program did.
+    pub fn incomplete(&self) -> Option<String> {
+        self.history.incomplete(self.events)
+    }
+
     /// What is special about the history, so that numbers of it may not mean what they seem to.
     pub fn caveats(&self) -> Vec<String> {
         let h = &self.history;
@@ -152,11 +157,9 @@ impl Run {
         } else if h.is_part() {
             says.push("the last part of a longer run (--max-trace): its peak and totals are of this part only".into());
         }
-        if h.footer.is_none() && !h.exited {
-            says.push("not finished: the last events may be missing (`vramscope recover` finishes it)".into());
-        }
-        if let Some(damage) = &h.damage {
-            says.push(format!("{damage}; all else was read"));
+        says.extend(self.incomplete());
+        if h.killed() {
+            says.push("the program was killed: what it would have held later is not in it".into());
         }
         let lost = h.footer.as_ref().map_or(0, |f| f.lost);
         if lost > 0 {

@@ -22,6 +22,7 @@ impl Format for Rmm {
         // What lies in other memory is in the log only if asked for: a byte is logged once.
         let logged = |l: Layer| layer.is_some() || l.on_device();
         let source = &*source;
+        let mut lines = 0u64;
         source.play(&mut |step| {
             let (action, event, stream) = match step.what {
                 What::Alloc(a) if logged(a.layer) => ("allocate", &a.event, a.event.extra[1]),
@@ -29,6 +30,7 @@ impl Format for Rmm {
                 What::Other(e) if e.kind == EventKind::AllocFailed => ("allocate failure", e, e.extra[1]),
                 _ => return Ok(()),
             };
+            lines += 1;
             let tid = source.threads.get(&step.thread).map_or(step.thread, |t| t.tid);
             let time = time_of_day(source.wall(step.time));
             // As the C++ library prints them: no pointer is `(nil)`, the default stream 0 without a prefix.
@@ -38,7 +40,8 @@ impl Format for Rmm {
             Ok(())
         })?;
         out.finish()?;
-        Ok(Vec::new())
+        let nothing = || vec!["nothing of what was asked for is in this history: the log has no line".to_string()];
+        Ok(if lines == 0 { nothing() } else { Vec::new() })
     }
 }
 

@@ -238,6 +238,8 @@ fn ended(h: &History) -> String {
             Some(signal) => format!("the program was killed by signal {signal}"),
             None => "the program was killed".to_string(),
         },
+        Some(f) if f.end == "cut" => "the end of the history is lost".to_string(),
+        Some(f) if f.end == "stopped" && !h.is_imported() => "recording ended before the program did".to_string(),
         Some(f) => match f.status {
             Some(status) => format!("the program ended with status {status}"),
             None => "the program ended".to_string(),

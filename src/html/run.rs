@@ -124,6 +124,8 @@ pub fn play(history: &History, lines: impl Iterator<Item = Line>, limits: &Limit
 struct Play<'a> {
     limits: &'a Limits,
     whole: bool,
+    /// It is a snapshot, which has one moment: what lives comes in no order, and is summed up when all of it is known.
+    snapshot: bool,
     /// Events between two moments.
     stride: u64,
     /// Moments to come that are known beforehand, the last first.
@@ -177,16 +179,18 @@ impl<'a> Play<'a> {
         if live > MANY {
             tiles.pop();
         }
+        let snapshot = history.is_snapshot();
         Play {
             limits,
             whole,
-            stride: history.events.div_ceil(limits.moments).max(1),
+            snapshot,
+            stride: if snapshot { u64::MAX } else { history.events.div_ceil(limits.moments).max(1) },
             planned,
             marked: 0,
             at_moments: 0,
             events: 0,
-            start: None,
-            now: 0,
+            start: snapshot.then_some(history.end),
+            now: if snapshot { history.end } else { 0 },
             books: Books::new(history.header.granularity, torch),
             change: Change::default(),
             holders: Holders::default(),
@@ -221,9 +225,10 @@ impl<'a> Play<'a> {
         self.born(thread, e, &change);
         self.left(&change);
         for device in &change.devices {
-            let sums = self.books.sums(*device);
-            self.pyramids.entry(*device).or_insert_with(|| Pyramid::new(self.leaves)).push(self.now, &sums);
-            self.peaks.entry(*device).or_default().measure(self.now, active(&sums));
+            self.pyramids.entry(*device).or_insert_with(|| Pyramid::new(self.leaves));
+            if !self.snapshot {
+                self.sum_up(*device);
+            }
         }
         self.change = change;
         self.events += 1;
@@ -234,6 +239,14 @@ impl<'a> Play<'a> {
             let text = self.texts.get(&(e.extra[0] as u32)).cloned().unwrap_or_default();
             self.moment(clip(&clean(&text), 120));
         }
+    }
+
+    fn sum_up(&mut self, device: u32) {
+        let sums = self.books.sums(device);
+        if let Some(pyramid) = self.pyramids.get_mut(&device) {
+            pyramid.push(self.now, &sums);
+        }
+        self.peaks.entry(device).or_default().measure(self.now, active(&sums));
     }
 
     fn died(&mut self, change: &Change) {
@@ -303,7 +316,11 @@ impl<'a> Play<'a> {
         while let Some((_, label)) = self.planned.pop() {
             self.moment(label);
         }
-        self.moment("end".to_string());
+        if self.snapshot {
+            let devices: Vec<u32> = self.pyramids.keys().copied().collect();
+            devices.into_iter().for_each(|device| self.sum_up(device));
+        }
+        self.moment(if self.snapshot { "snapshot" } else { "end" }.to_string());
         let tiles = self.tiles.take().map_or_else(Vec::new, |t| t.finish(self.now, &self.books, &mut self.kept));
         self.peak_moments();
         let room = self.limits.segments.saturating_sub(self.stays.len());

@@ -336,6 +336,29 @@ proptest! {
     }
 }
 
+/// What lives in a snapshot comes in no order; the page has it all, at its one moment.
+#[test]
+fn a_snapshot_is_one_moment() {
+    let mut s = Script::new();
+    let (id, segment) = s.miss(3 * MIB, 4 * MIB, 0);
+    s.free(id, FreeHow::Cached);
+    s.pooled(Source::Hit, 3 * MIB, 4 * MIB, 0, segment);
+    s.direct(Memory::Device, 2 * MIB, 0, 0);
+    s.lines.retain(|l| !matches!(l, Line::Event(_, e) if e.id == id || e.kind == EventKind::Free));
+    for line in &mut s.lines {
+        match line {
+            Line::Header(h) => h.events_before = 7,
+            Line::Event(thread, event) => *line = Line::Live(*thread, *event),
+            _ => {}
+        }
+    }
+    s.footer("snapshot");
+    let run = played(&s, &Limits::of(1));
+    let curve = &run.curves[&0];
+    assert_eq!((run.start, run.end, curve.peak), (s.time, s.time, s.time));
+    assert_eq!((curve.peak_active, curve.levels[0].len(), run.lives.len()), (6 * MIB, 1, 2));
+}
+
 /// What is mapped a second time is no memory: the page shows the block where its memory lies first.
 #[test]
 fn a_stitched_block_lies_at_home() {

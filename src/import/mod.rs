@@ -55,8 +55,9 @@ impl Kind {
         if head.starts_with(b"{\"kind\":\"header\"") || head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
             bail!("{place}: a history of vramscope, or compressed; give what PyTorch or RMM wrote");
         }
-        // Of protocol 2 and later; PyTorch writes no older ones.
-        if head.first() == Some(&0x80) {
+        // Of protocol 2 and later; older ones begin with what they hold: a dict, or a list of segments.
+        let old = [&b"(d"[..], b"(l", b"}q", b"]q"];
+        if head.first() == Some(&0x80) || old.iter().any(|start| head.starts_with(start)) {
             return Ok(Kind::Torch);
         }
         if head.trim_ascii_start().starts_with(b"{") {

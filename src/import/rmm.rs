@@ -102,7 +102,9 @@ pub fn import(path: &Path, to: &mut Lines) -> Result<Done> {
         log.live.insert(row.pointer, (event.id, row.size));
         log.to.live(thread, event)?;
     }
-    each(path, |row| log.row(&row))?;
+    if each(path, |row| log.row(&row))? {
+        done.notes.push("its last line is cut, and left out: more may be missing".to_string());
+    }
     if log.odd > 0 {
         done.notes.push(format!("{} lines do not fit the ones before them: taken as far as they do", count(log.odd)));
     }
@@ -190,12 +192,12 @@ impl Log<'_> {
     }
 }
 
-/// Gives every row to `each`. An error says the line.
-fn each(path: &Path, mut each: impl FnMut(Row) -> Result<()>) -> Result<()> {
+/// Gives every row to `each`. Whether the last line is cut. An error says the line.
+fn each(path: &Path, mut each: impl FnMut(Row) -> Result<()>) -> Result<bool> {
     let place = path.display();
     let file = File::open(path).with_context(|| format!("{place}: cannot be read"))?;
     let mut file = BufReader::with_capacity(1 << 18, file);
-    let (mut line, mut columns, mut n) = (Vec::new(), None, 0u64);
+    let (mut line, mut columns, mut n, mut cut) = (Vec::new(), None, 0u64, false);
     loop {
         line.clear();
         n += 1;
@@ -218,14 +220,17 @@ fn each(path: &Path, mut each: impl FnMut(Row) -> Result<()>) -> Result<()> {
         match row(text, &columns) {
             Ok(row) => each(row)?,
             // A program that was killed leaves half a line.
-            Err(_) if !whole && (got as u64) < LONGEST => break,
+            Err(_) if !whole && (got as u64) < LONGEST => {
+                cut = true;
+                break;
+            }
             Err(e) => bail!("{place}: line {n}: {e}"),
         }
     }
     if columns.is_none() {
         bail!("{place}: line 1: the file is empty");
     }
-    Ok(())
+    Ok(cut)
 }
 
 fn row(text: &str, c: &Columns) -> Result<Row> {

@@ -292,7 +292,9 @@ fn rmms_log() {
     let (history, done) = imported(log.as_bytes()).unwrap();
     assert_eq!((done.events, done.live), (4, 1), "{done:?}");
     assert!(
-        done.notes[0].contains("1 lines do not fit") && done.notes[1].contains("1 allocations were live"),
+        done.notes[0].contains("is cut")
+            && done.notes[1].contains("1 lines do not fit")
+            && done.notes[2].contains("1 allocations were live"),
         "{done:?}"
     );
     assert_eq!((history.state.now.active(), history.state.peak.totals.active()), (0, 1536));

@@ -11,6 +11,7 @@ use crate::diff::held::{self, Look};
 use crate::diff::run::collective;
 use crate::symbols::Names;
 
+pub mod choose;
 pub mod clocks;
 pub mod find;
 pub mod json;

@@ -117,6 +117,7 @@ fn ended(run: &Run) -> (String, bool) {
             ("exit", Some(0) | None) => ("exit".to_string(), false),
             ("snapshot", _) => ("snapshot".to_string(), false),
             ("stopped", _) => ("recording stopped".to_string(), false),
+            ("cut", _) => ("end lost".to_string(), true),
             ("killed", None) => ("killed".to_string(), true),
             ("killed", Some(0)) => ("left by _exit".to_string(), false),
             (_, Some(status)) => (format!("status {status}"), true),

@@ -120,6 +120,55 @@ fn ranks_that_are_alike_have_no_odd_one() {
 }
 
 #[test]
+fn ranks_that_all_differ_are_not_called_alike() {
+    let mut made = alike(3, "3");
+    (made[1].work, made[2].work) = (650, 800);
+    let job = job(&made);
+    assert!(job.odd.is_empty());
+    let text = in_a_line(&written(&job));
+    assert!(
+        text.contains("no rank stands out from the others, though they differ: peak active is 664 MiB to 964 MiB"),
+        "{text}"
+    );
+    assert!(!text.contains("alike"), "{text}");
+}
+
+#[test]
+fn snapshots_and_copies_are_left_out_and_named() {
+    let run = |made: &Made, path: &str, snapshot: bool| {
+        let mut lines = made.script().lines;
+        if snapshot {
+            // What lives at some moment, and no event.
+            lines.retain(|line| !matches!(line, Line::Event(..)));
+            if let Some(Line::Header(h)) = lines.first_mut() {
+                h.events_before = 7;
+            }
+        }
+        let mut run = Run::of_lines(lines.into_iter(), &Moment::Peak);
+        run.history.path = path.into();
+        run
+    };
+    let made = alike(2, "2");
+    let all = vec![
+        run(&made[0], "now.jsonl", true),
+        run(&made[0], "0.jsonl", false),
+        run(&made[1], "1.jsonl", false),
+        run(&made[1], "copy.jsonl", false),
+    ];
+    let (ranks, says) = choose::ranks(all);
+    assert_eq!(ranks.iter().map(|r| r.run.path().to_str().unwrap()).collect::<Vec<_>>(), ["0.jsonl", "1.jsonl"]);
+    assert_eq!(
+        says,
+        [
+            "1 snapshot left out, of one moment only: now.jsonl",
+            "1 more file left out, of a process that is shown already: copy.jsonl"
+        ]
+    );
+    let (ranks, says) = choose::ranks(vec![run(&made[0], "now.jsonl", true)]);
+    assert_eq!((ranks.len(), says.len()), (1, 0), "snapshots are better than nothing");
+}
+
+#[test]
 fn the_odd_one_is_named_with_its_stack() {
     let mut made = alike(8, "8");
     made[5].work = 900;
@@ -207,7 +256,7 @@ fn how_ranks_died() {
     );
     assert_eq!(job.ranks.iter().map(|r| r.died).collect::<Vec<_>>(), [false, true, true, true]);
     let text = written(&job);
-    assert!(text.contains("SIGKILL") && text.contains("rank 2: not finished"), "{text}");
+    assert!(text.contains("SIGKILL") && text.contains("rank 2: the history is not finished"), "{text}");
 }
 
 #[test]

@@ -104,7 +104,17 @@ fn odd(page: &mut Page, job: &Job) {
     let two = job.ranks.len() == 2;
     page.heading(if two { "HOW THE TWO DIFFER" } else { "ODD ONE OUT" });
     if job.odd.is_empty() {
-        page.line("  none: what each owner holds is alike on all ranks");
+        match super::odd::widest(&job.ranks) {
+            Some((what, least, most)) => {
+                let (what, least, most) = (clean(&what), bytes(least), bytes(most));
+                fold(
+                    page,
+                    "  ",
+                    &format!("no rank stands out from the others, though they differ: {what} is {least} to {most}"),
+                );
+            }
+            None => page.line("  none: what each owner holds is alike on all ranks"),
+        }
         return;
     }
     let mut ranks: Vec<usize> = Vec::new();

@@ -46,6 +46,11 @@ pub struct Program {
     pub killed: bool,
     /// Only the last part of the history is there.
     pub last_part_only: bool,
+    /// It is what was live at one moment, and no history.
+    pub snapshot: bool,
+    /// Why the history may not hold all that the program did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
     /// What could not be read of the history.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
@@ -174,6 +179,8 @@ fn program(history: &History) -> Program {
         status: history.footer.as_ref().and_then(|f| f.status),
         killed: history.killed(),
         last_part_only: history.is_part(),
+        snapshot: history.is_snapshot(),
+        incomplete: history.incomplete(history.events),
         damage: history.damage.clone(),
     }
 }

@@ -73,18 +73,16 @@ pub struct Said {
 pub struct AtPeak {
     /// CUDA ordinal.
     pub device: u32,
-    /// Bytes used on it by everybody: `ours` and `rest`.
+    /// Bytes used on it by everybody, as it said.
     pub used: u64,
     /// Bytes that it has.
     pub total: u64,
-    /// Bytes of ours in it, with the driver's rounding; of several devices, when it was asked.
+    /// Bytes of ours in it then, with the driver's rounding.
     pub ours: u64,
-    /// Context, modules, driver and other processes, when it was asked.
+    /// The rest: context, modules, driver and other processes.
     pub rest: u64,
-    /// When it was asked,
+    /// When it was asked.
     pub said_at: u64,
-    /// and what it said was used.
-    pub said_used: u64,
     /// It said that less is used than is ours.
     pub less: bool,
 }
@@ -158,19 +156,17 @@ fn said((device, s): (&u32, &Sample)) -> Said {
 }
 
 fn at_peak(history: &History) -> Vec<AtPeak> {
-    let ledger = &history.facts.ledger;
-    let totals = &ledger.peak_totals;
-    let at_peak = totals.reserved().saturating_add(totals.rounding);
-    // What of it was on which of several devices is not kept.
-    let one = history.state.devices.len() == 1;
-    let device = |(device, s): (u32, Sample)| {
-        let ours = if one { at_peak } else { s.ours };
-        let rest = s.used.saturating_sub(s.ours).min(s.total.saturating_sub(ours));
-        let less = s.used < s.ours;
-        let used = ours.saturating_add(rest);
-        AtPeak { device, used, total: s.total, ours, rest, said_at: s.time, said_used: s.used, less }
+    // Ours at another moment than the rest adds up to what no device ever said.
+    let device = |(device, s): (u32, Sample)| AtPeak {
+        device,
+        used: s.used,
+        total: s.total,
+        ours: s.ours,
+        rest: s.used.saturating_sub(s.ours),
+        said_at: s.time,
+        less: s.used < s.ours,
     };
-    history.facts.said.nearest(ledger.peak.time).map(device).collect()
+    history.facts.said.nearest(history.facts.ledger.peak.time).map(device).collect()
 }
 
 fn moment(
@@ -277,18 +273,18 @@ fn device(d: &AtPeak, peak: u64) -> String {
     // What has just happened is not a second old.
     const NOW: u64 = 1_000_000;
     let age = match d.said_at.abs_diff(peak) {
-        0..NOW => "then".to_string(),
-        age if d.said_at < peak => format!("{} before", time(age)),
-        age => format!("{} later", time(age)),
+        0..NOW => "at the peak".to_string(),
+        age if d.said_at < peak => format!("{} before the peak", time(age)),
+        age => format!("{} after the peak", time(age)),
     };
     if d.less {
-        let (said, ours) = (bytes(d.said_used), bytes(d.ours));
+        let (said, ours) = (bytes(d.used), bytes(d.ours));
         return format!(
-            "{said:>9} used, it said {age}: less than our {ours}, another process may have freed meanwhile"
+            "{said:>9} used, asked {age}: less than our {ours} then, another process may have freed meanwhile"
         );
     }
     let (used, ours, rest) = (bytes(d.used), bytes(d.ours), bytes(d.rest));
-    format!("{used:>9} used = {ours} ours + {rest} context, modules, driver, other processes (asked {age})")
+    format!("{used:>9} used = {ours} ours + {rest} context, modules, driver, other processes, asked {age}")
 }
 
 /// `: PyTorch 1.20 GiB, libnccl.so.2 512 MiB and 3 more`

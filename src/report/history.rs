@@ -15,6 +15,7 @@ use super::order::Order;
 use super::pool::PoolWork;
 use super::sizes::Sizes;
 use super::state::State;
+use super::text::{clean, plural};
 use crate::import::lines::IMPORTED;
 use crate::reading::Batches;
 
@@ -159,6 +160,10 @@ impl History {
         order.finish(&mut |t, e| h.play(t, e));
         h.errors.finish();
         h.facts.finish(&h.state);
+        // A snapshot has no event; it is of this moment.
+        if let Some(at) = h.footer.as_ref().map(|f| f.time).filter(|_| h.events == 0 && h.is_snapshot()) {
+            (h.start, h.end) = (at, at);
+        }
         h
     }
 
@@ -216,7 +221,37 @@ impl History {
 
     /// Whether it is what was live at one moment of a program that went on.
     pub fn is_snapshot(&self) -> bool {
-        self.footer.as_ref().is_some_and(|f| f.end == "snapshot")
+        // No part of a rotated history is the first and has events before it.
+        let by_header = self.header.part == 0 && self.header.events_before > 0;
+        by_header || self.footer.as_ref().is_some_and(|f| f.end == "snapshot")
+    }
+
+    /// Why it may not hold all that its program did, where `read` events were read; none if it does, up to the program's end or
+    /// to the kill. A snapshot holds what it is.
+    pub fn incomplete(&self, read: u64) -> Option<String> {
+        if let Some(damage) = &self.damage {
+            return Some(format!("the history is damaged ({})", clean(damage)));
+        }
+        let Some(footer) = &self.footer else {
+            let why = "the history is not finished: its program still runs, or was killed, or the end of the file was cut off";
+            return (!self.exited).then(|| why.to_string());
+        };
+        let held = self.header.events_before.saturating_add(read);
+        match footer.end.as_str() {
+            "cut" => Some("the end of the history is lost, and with it what the program did then".to_string()),
+            "stopped" if !self.is_imported() => Some("recording ended before the program did".to_string()),
+            _ if footer.events > held && !self.is_part() => {
+                let fewer = plural(footer.events - held, "event");
+                Some(format!("the history lacks lines: it has {fewer} fewer than its last line counts"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether another tool recorded it, without any call stack: all allocations seem to be of one place, and nothing that grows
+    /// or comes back can be told by it.
+    pub fn is_placeless(&self) -> bool {
+        self.is_imported() && self.stacks.is_empty()
     }
 
     /// Whether another tool recorded it (`vramscope import`).

@@ -172,7 +172,8 @@ fn head(page: &mut Page, history: &History) {
         let process = if h.pid > 0 { format!("process {}, ", h.pid) } else { String::new() };
         page.row("imported", &format!("{process}as another tool recorded it; last event {end} after the first"));
     } else {
-        page.row("process", &format!("{} on {host}{rank}, last event {end} after recording began", h.pid));
+        let last = if history.is_snapshot() { "taken" } else { "last event" };
+        page.row("process", &format!("{} on {host}{rank}, {last} {end} after recording began", h.pid));
     }
     // An imported history has a device and says nothing of it.
     for d in history.devices.values().filter(|d| d.bytes > 0 || !history.is_imported()) {
@@ -213,6 +214,7 @@ fn ended(history: &History) -> String {
                 "stopped" if history.is_imported() => "all that its file held",
                 "stopped" => "recording ended early",
                 "snapshot" => "a snapshot of a running program",
+                "cut" => "its end is lost",
                 other => other,
             };
             f.status.map_or(end.to_string(), |s| format!("{end}, status {s}"))

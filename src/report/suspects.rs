@@ -303,7 +303,13 @@ pub fn section(page: &mut Page, history: &History, leaks: &Leaks) {
         );
     }
     if growing.is_empty() {
-        let what = if leaks.steps.is_some() { "nothing grows from step to step" } else { "nothing was seen to grow" };
+        let what = if history.is_placeless() {
+            "not looked for: there are no call stacks to tell places by"
+        } else if leaks.steps.is_some() {
+            "nothing grows from step to step"
+        } else {
+            "nothing was seen to grow"
+        };
         page.row("growing", what);
     }
     for (i, s) in growing.iter().take(page.top.min(SHOWN)).enumerate() {

@@ -38,6 +38,10 @@ pub enum About {
     NeverFreed,
     /// The program was killed.
     Killed,
+    /// The history may not hold all that the program did.
+    Unfinished,
+    /// It is one moment, of which no more can be told than what was held.
+    Snapshot,
 }
 
 /// The sentence.
@@ -52,15 +56,37 @@ pub struct Verdict {
 impl Verdict {
     /// Whether something is wrong.
     pub fn is_bad(&self) -> bool {
-        !matches!(self.about, About::Fine | About::OutsidePytorch | About::Preallocation)
+        !matches!(self.about, About::Fine | About::OutsidePytorch | About::Preallocation | About::Snapshot)
     }
 
     /// The most useful thing to say.
     pub fn of(a: &Answers) -> Verdict {
+        if a.program.snapshot {
+            return snapshot(a);
+        }
         let all = [out_of_memory, leak, bad_free, waste, driver_time, preallocation, never_freed, outside, killed];
         let (about, text) = all.iter().find_map(|f| f(a)).unwrap_or_else(|| fine(a));
-        Verdict { about, text }
+        let verdict = Verdict { about, text };
+        match &a.program.incomplete {
+            None => verdict,
+            Some(why) if verdict.is_bad() => Verdict { text: format!("{}; and {why}", verdict.text), ..verdict },
+            Some(why) => Verdict { about: About::Unfinished, text: format!("{why}; up to there {}", verdict.text) },
+        }
     }
+}
+
+/// Of one moment nobody can say what grows, is never needed or never freed.
+fn snapshot(a: &Answers) -> Verdict {
+    let now = &a.glance.end;
+    let first =
+        now.owners.first().map_or(String::new(), |o| format!(", most of it ({}) by {}", bytes(o.active), o.owner));
+    let why = a.program.incomplete.as_ref().map_or(String::new(), |why| format!("; and {why}"));
+    let text = format!(
+        "a snapshot: {} active, {} reserved at one moment{first}; whether it grows, one moment cannot tell{why}",
+        bytes(now.active),
+        bytes(now.reserved)
+    );
+    Verdict { about: About::Snapshot, text }
 }
 
 type Said = Option<(About, String)>;
@@ -239,7 +265,7 @@ mod tests {
     use crate::report::Page;
     use crate::report::testing::{MIB, Script, sample};
     use crate::report::text::Paint;
-    use vramscope_core::event::{FreeHow, Memory};
+    use vramscope_core::event::{Event, EventKind, FreeHow, Memory};
     use vramscope_core::trace::{Line, Oom};
 
     fn verdict(s: &Script) -> Verdict {
@@ -251,6 +277,7 @@ mod tests {
         let mut s = Script::new();
         s.direct(Memory::Device, MIB, 0, 0);
         s.lines.push(Line::Oom(Box::new(oom)));
+        s.event(Event { kind: EventKind::Exit, ..Event::default() });
         let verdict = verdict(&s);
         assert_eq!(verdict.about, About::OutOfMemory);
         verdict.text
@@ -280,6 +307,24 @@ mod tests {
             (v.about, v.text.as_str()),
             (About::Fine, "nothing wrong: no request failed, what is reserved is needed")
         );
+        // Of the same without its end nobody knows.
+        s.lines.pop();
+        let v = verdict(&s);
+        assert_eq!(v.about, About::Unfinished);
+        assert!(
+            v.is_bad()
+                && v.text.starts_with("the history is not finished: ")
+                && v.text.contains("; up to there nothing wrong")
+        );
+        for end in ["cut", "stopped"] {
+            s.footer(end);
+            assert_eq!(verdict(&s).about, About::Unfinished, "{end}");
+            s.lines.pop();
+        }
+        s.footer("exit");
+        let gone = s.lines.iter().position(|l| matches!(l, Line::Event(..))).unwrap();
+        s.lines.remove(gone);
+        assert!(verdict(&s).text.contains("1 event fewer than its last line counts"));
         let mut s = Script::new();
         s.direct(Memory::Device, 200 * MIB, 0, 0);
         s.footer("killed");
@@ -287,5 +332,22 @@ mod tests {
         history.footer.as_mut().unwrap().status = None;
         let answers = Answers::of(&mut Page::new(Paint::default(), &[], 10), &history, &Default::default()).unwrap();
         assert_eq!(answers.glance.verdict.about, About::Killed);
+    }
+
+    #[test]
+    fn a_snapshot_is_one_moment() {
+        let mut s = Script::new();
+        s.direct(Memory::Device, 200 * MIB, 0, 0);
+        for line in &mut s.lines {
+            match line {
+                Line::Header(h) => h.events_before = 7,
+                Line::Event(thread, event) => *line = Line::Live(*thread, *event),
+                _ => {}
+            }
+        }
+        s.footer("snapshot");
+        let v = verdict(&s);
+        assert_eq!(v.about, About::Snapshot);
+        assert!(v.text.starts_with("a snapshot: 200 MiB active, 200 MiB reserved at one moment"), "{}", v.text);
     }
 }

@@ -239,6 +239,10 @@ impl Check {
         say(self.footer.as_ref().map_or(0, |(f, _)| f.stacks_refused), "# stacks were not recorded, and counted");
         say(u64::from(end == "killed"), "the program was killed, or left without exit handlers: its last state stands");
         say(
+            u64::from(end == "cut"),
+            "recovered without a spool: its end is lost, and nobody knows how the program ended",
+        );
+        say(
             u64::from(self.footer.is_none() && self.exited),
             "no footer: nobody was there to add it after the program's exit",
         );

@@ -39,6 +39,17 @@ fn a_program_and_its_summary() {
     assert_eq!(quiet.stderr, "");
 }
 
+/// A device that takes nothing: where the history went is not said of what never arrived.
+#[test]
+fn a_stream_that_broke() {
+    let program = Program::new("basics_rt", Link::Runtime13).arg("many");
+    let run = program.launched(&["--trace", "/dev/full"]).unchecked().run(Mode::Bare);
+    run.assert_success();
+    let said = summary(&run);
+    assert!(said.iter().any(|l| l.starts_with("recording ended early") && l.ends_with("/dev/full")), "{}", run.stderr);
+    assert!(!said.iter().any(|l| l.starts_with("the history went")), "{}", run.stderr);
+}
+
 /// Exit codes and signals are the program's.
 #[test]
 fn ends_as_the_program_ends() {

@@ -24,6 +24,9 @@ pub struct Recovered {
     pub path: PathBuf,
     /// Nothing was to be done: it ended in a footer, and the spool held nothing more.
     pub was_whole: bool,
+    /// Lines in the midst of the file that cannot be read, or events that its last line counts and it does not hold: nothing
+    /// that can be mended.
+    pub damage: Option<String>,
     /// Events that the file held.
     pub events_before: u64,
     /// Events added from the spool.
@@ -57,6 +60,16 @@ struct Held {
     time: u64,
     exited: bool,
     footer: Option<Footer>,
+    damage: Option<String>,
+}
+
+impl Held {
+    /// What is wrong in a file, whether or not it has its last line.
+    fn damage(&self) -> Option<String> {
+        let fewer = self.footer.as_ref().map_or(0, |f| f.events.saturating_sub(self.events));
+        let fewer = || (fewer > 0).then(|| format!("{fewer} events fewer than its last line counts"));
+        self.damage.clone().or_else(fewer)
+    }
 }
 
 /// Finishes a history from its spool. `status` and `by` go into the footer.
@@ -65,7 +78,8 @@ pub fn recover(words: &[AtomicU64], trace: &Path, status: Option<i32>, by: &str)
     take_back_rotation(trace, &spool)?;
     let path = trace;
     let held = survey(path)?;
-    let mut done = Recovered { path: path.to_owned(), events_before: held.events, ..Recovered::default() };
+    let mut done =
+        Recovered { path: path.to_owned(), damage: held.damage(), events_before: held.events, ..Recovered::default() };
     if let Some(footer) = &held.footer
         && !lacks_events(spool, &held.next)
     {
@@ -104,7 +118,8 @@ pub fn recover(words: &[AtomicU64], trace: &Path, status: Option<i32>, by: &str)
 /// Finishes a history whose spool is lost.
 pub fn recover_trace(trace: &Path, status: Option<i32>, by: &str) -> io::Result<Recovered> {
     let held = survey(trace)?;
-    let mut done = Recovered { path: trace.to_owned(), events_before: held.events, ..Recovered::default() };
+    let mut done =
+        Recovered { path: trace.to_owned(), damage: held.damage(), events_before: held.events, ..Recovered::default() };
     if let Some(footer) = held.footer {
         return Ok(Recovered { was_whole: true, footer, ..done });
     }
@@ -115,11 +130,17 @@ pub fn recover_trace(trace: &Path, status: Option<i32>, by: &str) -> io::Result<
         ));
     }
     let file = cut(trace, &held, &mut done)?;
+    // Without a spool nobody knows what came after: the program may have been killed, or the file be a part of a copy.
+    let end = match (held.exited, status) {
+        (true, _) => "exit",
+        (false, Some(_)) => "killed",
+        (false, None) => "cut",
+    };
     done.footer = Footer {
         time: held.time,
         events: held.events,
         lost: held.jumped,
-        end: if held.exited { "exit" } else { "killed" }.to_owned(),
+        end: end.to_owned(),
         status,
         by: by.to_owned(),
         ..Footer::default()
@@ -199,6 +220,7 @@ fn survey(path: &Path) -> io::Result<Held> {
     if held.footer.is_none() {
         held.keep = whole.file;
     }
+    held.damage = reader.damage().map(ToString::to_string);
     held.jumped = jumped;
     Ok(held)
 }

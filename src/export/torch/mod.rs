@@ -17,6 +17,7 @@ use super::{Format, Selection, Source, Target, What};
 use crate::report::tally::Layer;
 use crate::report::text::{bytes, count, time};
 
+mod aliases;
 pub mod encode;
 pub mod holders;
 pub mod space;

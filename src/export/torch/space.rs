@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use vramscope_core::spread::Spread;
 
+use super::aliases::Aliases;
+
 /// What happened, in the viewer's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -66,6 +68,9 @@ pub struct Space {
     blocks: BTreeMap<u64, Piece>,
     /// Where the block of an allocation is.
     places: HashMap<u64, u64, Spread>,
+    aliases: Aliases,
+    /// Where the pieces of a stitched block are.
+    stitched: HashMap<u64, Vec<u64>>,
     /// Blocks and segments that had to give way.
     pub replaced: u64,
 }
@@ -109,8 +114,17 @@ impl Space {
         out(entry(action, address, &piece, stack))
     }
 
+    /// Memory of the segment of this id, which is there, is mapped once more: no memory of its own.
+    pub fn map_again(&mut self, address: u64, bytes: u64, id: u64) {
+        let home = self.segments.iter().find(|(_, s)| s.id == id && s.expandable).map(|(at, _)| *at);
+        if let Some(home) = home {
+            self.aliases.add(address, bytes, home);
+        }
+    }
+
     /// A range of expandable segments goes.
     pub fn unmap(&mut self, address: u64, bytes: u64, out: &mut Out) -> anyhow::Result<()> {
+        self.aliases.remove(address, bytes);
         let end = address.saturating_add(bytes);
         for at in overlapping(&self.segments, address, end) {
             if self.segments.get(&at).is_some_and(|s| s.expandable) {
@@ -123,6 +137,9 @@ impl Space {
     /// Whether this range lies in a segment, or in pieces of expandable ones that follow one another.
     pub fn holds(&self, address: u64, bytes: u64) -> bool {
         let Some(end) = address.checked_add(bytes) else { return false };
+        if let Some(pieces) = self.aliases.pieces(address, bytes) {
+            return pieces.iter().all(|(at, bytes)| self.holds(*at, *bytes));
+        }
         let mut at = address;
         loop {
             let Some((start, s)) = self.segments.range(..=at).next_back() else { return false };
@@ -140,6 +157,30 @@ impl Space {
 
     /// A block is given out. Whether it found a segment.
     pub fn give(&mut self, address: u64, piece: Piece, out: &mut Out) -> anyhow::Result<bool> {
+        match self.aliases.pieces(address, piece.bytes) {
+            Some(pieces) => self.give_stitched(&pieces, piece, out),
+            None => self.give_at(address, piece, out),
+        }
+    }
+
+    /// A block that is stitched together is shown where its memory lies, as a block for each piece.
+    fn give_stitched(&mut self, pieces: &[(u64, u64)], block: Piece, out: &mut Out) -> anyhow::Result<bool> {
+        let (mut rest, mut placed) = (block.requested, Vec::new());
+        for (at, bytes) in pieces {
+            let requested = rest.min(*bytes);
+            rest -= requested;
+            if self.give_at(*at, Piece { bytes: *bytes, requested, ..block }, out)? {
+                // The next is no move of this one.
+                self.places.remove(&block.id);
+                placed.push(*at);
+            }
+        }
+        let found = !placed.is_empty();
+        self.stitched.insert(block.id, placed);
+        Ok(found)
+    }
+
+    fn give_at(&mut self, address: u64, piece: Piece, out: &mut Out) -> anyhow::Result<bool> {
         if piece.bytes == 0 || !self.holds(address, piece.bytes) {
             return Ok(false);
         }
@@ -158,6 +199,11 @@ impl Space {
 
     /// The block of an allocation is given back, if it is there.
     pub fn free(&mut self, id: u64, stack: u32, out: &mut Out) -> anyhow::Result<()> {
+        for at in self.stitched.remove(&id).unwrap_or_default() {
+            if self.blocks.get(&at).is_some_and(|b| b.id == id) {
+                self.give_back(at, stack, out)?;
+            }
+        }
         match self.places.get(&id).copied() {
             Some(at) => self.give_back(at, stack, out),
             None => Ok(()),

@@ -46,12 +46,8 @@ pub fn play(space: &mut Space, holders: &Holders, layer: Option<Layer>, step: &S
                 space.give(e.address, piece, out)?;
             }
         }
-        // A segment of the pool mapped once more, for a block stitched together from several: the viewer knows memory by one
-        // address only, so it shows both.
-        What::Map(None, e) if side_by_side(e) && wanted(Layer::Pool) => {
-            let piece = Piece { stream: 0, ..segment(e.id, e.bytes, e, true) };
-            space.open(e.address, piece, out)?;
-        }
+        // A segment of the pool mapped once more, for a block stitched together from several.
+        What::Map(None, e) if side_by_side(e) && wanted(Layer::Pool) => space.map_again(e.address, e.bytes, e.id),
         What::Other(e) if e.kind == EventKind::Unmap => space.unmap(e.address, e.bytes, out)?,
         _ => {}
     }

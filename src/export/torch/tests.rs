@@ -222,7 +222,7 @@ fn mapped_pieces_are_expandable_segments() {
 }
 
 #[test]
-fn a_stitched_block_lies_where_its_segments_are_mapped_once_more() {
+fn a_stitched_block_lies_at_home_and_its_memory_counts_once() {
     let mut s = Script::new();
     let memory = Memory::Async;
     let mut event = |kind, id, address, bytes| {
@@ -238,12 +238,15 @@ fn a_stitched_block_lies_where_its_segments_are_mapped_once_more() {
     event(EventKind::Alloc, 5, 9 * GIB, 4 * MIB);
     let (json, notes) = snapshot(&s, |_| {});
     assert!(notes.is_empty(), "{notes:?}");
-    assert_eq!((active(&json), list(&json, "segments").len()), (6 * MIB, 2));
+    let sizes = |json: &Value| list(json, "segments").iter().map(|s| number(s, "total_size")).collect::<Vec<_>>();
+    assert_eq!((active(&json), sizes(&json)), (6 * MIB, vec![6 * MIB]));
+    let blocks = list(&list(&json, "segments")[0], "blocks").clone();
+    assert_eq!(blocks.iter().map(|b| number(b, "address")).collect::<Vec<_>>(), [GIB, GIB + 2 * MIB, GIB + 4 * MIB]);
     s.free(5, FreeHow::Cached);
     s.event(Event { kind: EventKind::Unmap, memory, address: 9 * GIB, bytes: 4 * MIB, ..Event::default() });
     let (json, notes) = snapshot(&s, |_| {});
     assert!(notes.is_empty(), "{notes:?}");
-    assert_eq!((active(&json), list(&json, "segments").len()), (2 * MIB, 1));
+    assert_eq!((active(&json), sizes(&json)), (2 * MIB, vec![6 * MIB]));
 }
 
 #[test]

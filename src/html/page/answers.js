@@ -37,22 +37,23 @@ const folded = (title, ...children) => el("details", {}, el("summary", {}, title
 function glance(app, given) {
   const { run, device } = app, g = given.glance, out = [];
   if (g && g.verdict && g.verdict.text) {
-    const look = { fine: "good", outside_pytorch: "", out_of_memory: "bad", leak: "bad", bad_free: "bad" }[g.verdict.about];
+    const look = { fine: "good", outside_pytorch: "", snapshot: "", out_of_memory: "bad", leak: "bad", bad_free: "bad" }[g.verdict.about];
     out.push(el(look === "" ? "p.verdict" : `p.verdict.${look || "warn"}`, {}, g.verdict.text));
   }
   const sums = Object.fromEntries(device.at(run.end).map((l) => [l.layer, l.bytes]));
   const active = [0, 1, 2, 8].reduce((n, l) => n + (sums[l] || 0), 0), kept = [3, 4, 5].reduce((n, l) => n + (sums[l] || 0), 0);
-  const tiles = [el("div.tile", {}, el("b", {}, bytes(device.peak_active)), el("span", {}, "active at most, at ", moment(app, device.peak)))];
-  if (g) {
+  const one = app.one();
+  const tiles = one ? [] : [el("div.tile", {}, el("b", {}, bytes(device.peak_active)), el("span", {}, "active at most, at ", moment(app, device.peak)))];
+  if (g && !one) {
     tiles.push(tile(bytes(g.reserved_peak), "reserved at most"), tile(percent(Math.round(g.waste * 1e6), 1e6), `of that never needed (${bytes(g.waste_bytes)})`));
   }
-  tiles.push(tile(bytes(active), `active at the end${kept ? `, ${bytes(kept)} kept besides` : ""}`));
-  if (g) tiles.push(tile(count(g.failed), `failed requests${g.failed ? `, ${count(g.failed_out_of_memory)} for want of memory` : ""}`));
+  tiles.push(tile(bytes(active), `active ${one ? `at ${time(run.end)}` : "at the end"}${kept ? `, ${bytes(kept)} kept besides` : ""}`));
+  if (g && !one) tiles.push(tile(count(g.failed), `failed requests${g.failed ? `, ${count(g.failed_out_of_memory)} for want of memory` : ""}`));
   if (g && g.bad_frees) tiles.push(tile(count(g.bad_frees), "bad frees"));
   if (g && g.lost) tiles.push(tile(count(g.lost), "events lost"));
   if (device.bytes) tiles.push(tile(bytes(device.bytes), device.name || "the device has"));
   out.push(el("div.tiles", {}, tiles));
-  if (g && g.peak && (g.peak.owners.length || g.peak.layers.length)) out.push(el("div.cols", {}, bars("Whose it is at the peak", g.peak.owners.map((o) => [o.owner, o.active])), bars("At the peak by layer", g.peak.layers.filter((l) => l.on_device).map((l) => [l.layer, l.active, l.reserved > l.active ? `, ${bytes(l.reserved)} reserved` : ""]))));
+  if (g && g.peak && (g.peak.owners.length || g.peak.layers.length)) out.push(el("div.cols", {}, bars(one ? "Whose it is" : "Whose it is at the peak", g.peak.owners.map((o) => [o.owner, o.active])), bars(one ? "By layer" : "At the peak by layer", g.peak.layers.filter((l) => l.on_device).map((l) => [l.layer, l.active, l.reserved > l.active ? `, ${bytes(l.reserved)} reserved` : ""]))));
   const table = ranks(app);
   if (table) out.push(table);
   $("glance-body").replaceChildren(...out);
@@ -115,9 +116,10 @@ const KIND_WORDS = {
 const stepsBy = (s) => (s.by === "recurring" ? "what recurs" : `the ${s.by} ${s.name}`);
 
 function leaks(app, given) {
-  if (!given) return [];
+  // One moment cannot tell.
+  if (!given || app.one()) return [];
   const steps = given.steps ? el("p.dim", {}, `Measured by ${plural(given.steps.count, "step")} of ${time(given.steps.time)} each (told by ${stepsBy(given.steps)}).`) : null;
-  if (!given.suspects.length) return [el("p.good", {}, "Nothing grows."), steps].filter(Boolean);
+  if (!given.suspects.length) return [((app.run.answers || {}).program || {}).incomplete ? el("p.warn", {}, "Nothing is seen to grow in what there is of this history.") : el("p.good", {}, "Nothing grows."), steps].filter(Boolean);
   const card = (s) => {
     const much = s.shape === "constant" ? `${bytes(s.bytes)} in ${plural(s.count, "allocation")}` : `${bytes(s.bytes_per_step)} a ${s.shape === "bursts" ? "round" : "step"}, ${s.exact ? "" : "at most "}${bytes(s.bytes)} in all`;
     const bits = s.parts.slice(0, 8).map((p) => el("li", {}, s.shape === "constant" ? bytes(p.bytes) : `${bytes(p.bytes_per_step)} a step`, `, ${plural(p.count, "allocation")}: `, el("code", {}, p.place), p.backward ? " (in the backward pass)" : ""));

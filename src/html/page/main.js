@@ -52,9 +52,15 @@ class App {
     if (again && (from > first || to < last)) this.view.show(from, to);
     this.shown = true;
     if (!run.devices.length) return this.nothing();
+    // What was live at one moment has no time to draw.
+    $("time").hidden = this.one();
     // The device that held most first.
     const most = run.devices.reduce((best, d, k) => (!d.host && d.peak_active > (run.devices[best].host ? -1 : run.devices[best].peak_active) ? k : best), 0);
     this.showDevice(most);
+  }
+  /** Whether what is shown is a snapshot. */
+  one() {
+    return Boolean(((this.run.answers || {}).program || {}).snapshot);
   }
   nothing() {
     for (const id of ["time", "moment", "who"]) $(id).hidden = true;

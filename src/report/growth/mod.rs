@@ -131,6 +131,9 @@ pub struct Found {
 /// Looks for what grows.
 pub fn find(history: &History) -> Found {
     let facts = &history.facts;
+    if history.is_placeless() {
+        return Found::default();
+    }
     let steps = Steps::of(facts);
     let mut look = Look { history, facts, steps: steps.as_ref(), lines: Lines::new(history) };
     let growing = look.growing();
