@@ -173,7 +173,7 @@ pub fn section(page: &mut Page, c: &Churned) {
     }
     for t in c.driver_top.iter().take(3.min(page.top)) {
         let name = clip(&t.name, 52);
-        page.line(&format!("      {:>9} in {:>7} calls  {name}", time(t.took), count(t.count)));
+        page.line(&format!("      {:>9} in {:>13}  {name}", time(t.took), plural(t.count, "call")));
     }
     let most = c.lifetimes.iter().map(|l| l.count).max().unwrap_or(0);
     if most > 0 {
