@@ -9,6 +9,9 @@
 typedef int CUresult;
 typedef unsigned long long CUdeviceptr;
 
+enum { STEPS = 60, LAYERS = 12, HEADS = 8 };
+enum { WEIGHTS = 24 << 20, BATCH = 8 << 20, LOGITS = 16 << 20, LOSS = 2 << 20 };
+
 static CUresult (*init)(unsigned), (*device_get)(int *, int), (*retain)(void **, int), (*set_current)(void *);
 static CUresult (*mem_alloc)(CUdeviceptr *, size_t), (*mem_free)(CUdeviceptr), (*memset_d8)(CUdeviceptr, unsigned char, size_t);
 static CUresult (*stream_create)(void **, unsigned), (*synchronize)(void);
@@ -29,40 +32,41 @@ static void check(CUresult r, const char *what) {
     }
 }
 
-static CUdeviceptr tensor(size_t bytes) {
-    CUdeviceptr p = 0;
-    check(mem_alloc(&p, bytes), "cuMemAlloc");
-    return p;
-}
-
+/* Each allocates in its own line, so that the report names that line and not a helper's. */
 static void load_weights(CUdeviceptr *layers, int n) {
     for (int i = 0; i < n; i++) {
-        layers[i] = tensor(24u << 20);
-        check(memset_d8(layers[i], 0, 24u << 20), "cuMemsetD8");
+        check(mem_alloc(&layers[i], WEIGHTS), "cuMemAlloc");
+        check(memset_d8(layers[i], 0, WEIGHTS), "cuMemsetD8");
     }
 }
 
 static void attention(int tokens) {
-    CUdeviceptr scores = tensor((size_t)tokens * tokens * 4);
-    CUdeviceptr context = tensor((size_t)tokens * 4096);
+    CUdeviceptr scores, context;
+    check(mem_alloc(&scores, (size_t)tokens * tokens * 4), "cuMemAlloc");
+    check(mem_alloc(&context, (size_t)tokens * 4096), "cuMemAlloc");
     check(memset_d8(scores, 1, (size_t)tokens * tokens * 4), "cuMemsetD8");
     check(mem_free(scores), "cuMemFree");
     check(mem_free(context), "cuMemFree");
 }
 
-/* The bug: every tenth step's loss is kept, and never given back. */
-static void keep_loss_history(int step) {
-    if (step % 10 == 0) {
-        CUdeviceptr kept = tensor(3u << 20);
-        check(memset_d8(kept, 2, 3u << 20), "cuMemsetD8");
-    }
+/* The bug: each step's loss is kept, and never given back. */
+static void keep_loss_history(void) {
+    CUdeviceptr kept;
+    check(mem_alloc(&kept, LOSS), "cuMemAlloc");
+    check(memset_d8(kept, 2, LOSS), "cuMemsetD8");
 }
 
 static void train_step(int step) {
-    CUdeviceptr gradients = tensor(24u << 20);
-    for (int head = 0; head < 8; head++) attention(512 + 64 * (step % 4));
-    keep_loss_history(step);
+    CUdeviceptr batch, logits, gradients;
+    int tokens = 512 + 64 * (step % 4);
+    check(mem_alloc(&batch, BATCH), "cuMemAlloc");
+    for (int head = 0; head < HEADS; head++) attention(tokens);
+    check(mem_alloc(&logits, LOGITS), "cuMemAlloc");
+    check(mem_alloc(&gradients, WEIGHTS), "cuMemAlloc");
+    keep_loss_history();
+    check(mem_free(logits), "cuMemFree");
     check(mem_free(gradients), "cuMemFree");
+    check(mem_free(batch), "cuMemFree");
 }
 
 int main(void) {
@@ -86,11 +90,11 @@ int main(void) {
     check(retain(&context, device), "cuDevicePrimaryCtxRetain");
     check(set_current(context), "cuCtxSetCurrent");
     check(stream_create(&stream, 1), "cuStreamCreate");
-    CUdeviceptr layers[12];
-    load_weights(layers, 12);
-    for (int step = 0; step < 60; step++) train_step(step);
+    CUdeviceptr layers[LAYERS];
+    load_weights(layers, LAYERS);
+    for (int step = 0; step < STEPS; step++) train_step(step);
     check(synchronize(), "cuCtxSynchronize");
-    for (int i = 0; i < 12; i++) check(mem_free(layers[i]), "cuMemFree");
-    puts("quickstart: 60 steps done");
+    for (int i = 0; i < LAYERS; i++) check(mem_free(layers[i]), "cuMemFree");
+    printf("quickstart: %d steps done\n", STEPS);
     return 0;
 }

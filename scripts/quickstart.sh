@@ -2,11 +2,14 @@
 # Builds vramscope and runs its main job once: a CUDA program under it, down to a report. On the GPU if there is one, else on
 # the simulated one. Usage: scripts/quickstart.sh [FOLDER FOR THE HISTORY]
 set -euo pipefail
+here=$PWD
 cd "$(dirname "$0")/.."
 . scripts/need.sh
 need cargo "Rust: https://rustup.rs" gcc gcc g++ g++ make make objcopy binutils
 
 out=${1:-target/quickstart}
+# A folder is given from where one stands.
+[ -z "${1:-}" ] || case $out in /*) ;; *) out=$here/$out ;; esac
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 say() { printf '\n== %s\n' "$*"; }

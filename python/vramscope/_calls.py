@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import operator
 import os
 import threading
 import traceback
@@ -14,13 +15,38 @@ def active():
     return library.get() is not None
 
 
+def _number(device):
+    """A device's number, if it can be one."""
+    try:
+        number = operator.index(device)
+    except TypeError:
+        number = -1
+    if isinstance(device, bool) or not 0 <= number < 2**31:
+        raise ValueError(f"a device is a number from 0 on: {device!r}")
+    return number
+
+
+def _stats(lib, device):
+    """A device's, or None for one that is not in use."""
+    s = Stats()
+    result = lib.vramscope_stats(device, ctypes.byref(s), ctypes.sizeof(s))
+    if result == -2:
+        raise ValueError(f"there is no device {device}")
+    return s if result == 0 else None
+
+
 def _devices(lib):
     found = {}
     for device in range(64):
-        s = Stats()
-        if lib.vramscope_stats(device, ctypes.byref(s), ctypes.sizeof(s)) == 0:
-            found[device] = s
+        with contextlib.suppress(ValueError):
+            s = _stats(lib, device)
+            if s is not None:
+                found[device] = s
     return found
+
+
+def _named(s):
+    return {name: getattr(s, name) for name, _ in Stats._fields_}
 
 
 def _nothing():
@@ -30,21 +56,26 @@ def _nothing():
 def stats(device=None):
     """What is in use, in bytes: ``allocated``, ``reserved``, ``active``, ``inactive``, their peaks, and what they consist of.
 
-    Of one device (zeros for one that is not in use, and without vramscope), or a dict of all devices that this process
-    uses, by number (empty without vramscope).
+    Of one device (zeros for one that is not in use yet, and without vramscope; ValueError for one that is not there), or a
+    dict of all devices that this process uses, by number (empty without vramscope).
     """
     lib = library.get()
     if lib is None:
         return {} if device is None else _nothing()
-    told = {d: {name: getattr(s, name) for name, _ in Stats._fields_} for d, s in _devices(lib).items()}
-    return told if device is None else told.get(device) or _nothing()
+    if device is None:
+        return {d: _named(s) for d, s in _devices(lib).items()}
+    s = _stats(lib, _number(device))
+    return _nothing() if s is None else _named(s)
 
 
 def _each(device):
     lib = library.get()
     if lib is None:
         return None, []
-    return lib, list(_devices(lib)) if device is None else [device]
+    if device is None:
+        return lib, list(_devices(lib))
+    _stats(lib, _number(device))
+    return lib, [_number(device)]
 
 
 def reset_peak(device=None):
@@ -61,15 +92,22 @@ def empty_cache():
 
 
 def set_limit(limit, device=0):
-    """No more of a device for this process: bytes (int), a share of the device (float up to 1.0), or None for no limit."""
-    if limit is not None and (limit < 0 or (isinstance(limit, float) and limit > 1)):
-        raise ValueError(f"a limit is bytes, or a share up to 1.0: {limit!r}")
+    """No more of a device for this process: an int is bytes, a float a share of the device (1.0 is all of it), and None
+    takes the limit away. ValueError for anything else, and for a device that is not there."""
+    share = isinstance(limit, float)
+    if limit is not None:
+        try:
+            fits = 0 < limit <= 1 if share else 0 < operator.index(limit) < 2**64 and not isinstance(limit, bool)
+        except TypeError:
+            fits = False
+        if not fits:
+            raise ValueError(f"a limit is bytes (int), a share up to 1.0 (float), or None for no limit: {limit!r}")
     lib = library.get()
     if lib is None:
         return
-    share = float(limit) if isinstance(limit, float) else 0.0
-    if lib.vramscope_set_limit(int(device), 0 if limit is None or share else int(limit), share) != 0:
-        raise ValueError(f"vramscope can't limit device {device!r} to {limit!r}")
+    amount = 0 if limit is None or share else operator.index(limit)
+    if lib.vramscope_set_limit(_number(device), amount, float(limit) if share else 0.0) != 0:
+        raise ValueError(f"vramscope can't limit device {device!r} to {limit!r}: is there such a device?")
 
 
 def snapshot(path):
@@ -133,8 +171,14 @@ _watcher = None
 
 def on_oom(callback):
     """Calls ``callback()`` after an out-of-memory failure, in a thread of its own (never inside the allocator, where Python
-    can't safely run). Returns a function that takes the callback away again."""
+    can't safely run). Returns a function that takes the callback away again; ``on_oom(None)`` takes all away."""
     global _watcher
+    if callback is None:
+        with _watching:
+            _callbacks.clear()
+        return lambda: None
+    if not callable(callback):
+        raise TypeError(f"a callback is a function, or None: {callback!r}")
     lib = library.get()
     if lib is None:
         return lambda: None

@@ -100,7 +100,10 @@ pub unsafe extern "C" fn vramscope_stats(device: c_int, out: *mut Stats, size: u
         return -1;
     }
     let told = state::guarded("vramscope_stats", || stats_of(device)).flatten();
-    let Some(stats) = told else { return -1 };
+    let Some(stats) = told else {
+        let missing = state::guarded("vramscope_stats", || crate::driver::has_device(device) == Some(false));
+        return if missing == Some(true) { -2 } else { -1 };
+    };
     let size = size.min(size_of::<Stats>());
     // SAFETY: room for `size` bytes, as the caller says; plain numbers.
     unsafe { std::ptr::copy_nonoverlapping((&raw const stats).cast::<u8>(), out.cast::<u8>(), size) };

@@ -101,6 +101,7 @@ pub const POOL_USED_HIGH: c_int = 8;
 
 /// CU_STREAM_LEGACY: the handle that names the legacy default stream.
 pub const STREAM_LEGACY: Stream = 1;
+pub const ERROR_INVALID_DEVICE: Result = 101;
 pub const ERROR_INVALID_CONTEXT: Result = 201;
 pub const ERROR_NOT_SUPPORTED: Result = 801;
 pub const POINTER_ATTRIBUTE_RANGE_START: c_int = 11;

@@ -144,6 +144,20 @@ pub fn primary_active(device: i32) -> Option<bool> {
     (unsafe { cuDevicePrimaryCtxGetState()?(device, &mut flags, &mut active) } == SUCCESS).then_some(active != 0)
 }
 
+/// Whether there is a device of this number; `None`: the driver was not initialized yet.
+pub fn has_device(device: i32) -> Option<bool> {
+    if device < 0 {
+        return Some(false);
+    }
+    let mut bytes = 0;
+    // SAFETY: a pointer to a local.
+    match unsafe { cuDeviceTotalMem_v2()?(&mut bytes, device) } {
+        SUCCESS => Some(true),
+        cuda::ERROR_INVALID_DEVICE => Some(false),
+        _ => None,
+    }
+}
+
 /// Bytes of a device.
 pub fn total_memory(device: i32) -> u64 {
     let mut bytes = 0;

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 
+use crate::message::error;
 use crate::settings::{self, Limit};
 use crate::{driver, usage};
 
@@ -16,8 +17,14 @@ static SET: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 /// Whether the program set one.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Sets a device's limit; 0: none.
+/// Whether it was looked for devices that are not there.
+static CHECKED: AtomicBool = AtomicBool::new(false);
+
+/// Sets a device's limit; 0: none. Fails for a device that is not there, as far as the driver can tell yet.
 pub fn set(device: i32, limit: Limit) -> bool {
+    if driver::has_device(device) == Some(false) {
+        return false;
+    }
     let Some(slot) = usize::try_from(device).ok().and_then(|d| SET.get(d)) else { return false };
     let bytes = match limit {
         Limit::Bytes(b) => b,
@@ -41,7 +48,12 @@ fn look(device: i32) -> Option<u64> {
         n => return Some(n - 1).filter(|n| *n != 0),
     }
     let all = &settings::get().limits;
-    let own = all.iter().find(|(d, _)| *d == Some(device));
+    if !CHECKED.swap(true, Relaxed) {
+        for missing in all.iter().filter_map(|(d, _)| *d).filter(|d| driver::has_device(*d as i32) == Some(false)) {
+            error!("VRAMSCOPE_LIMIT: there is no device {missing}; its limit holds for nothing");
+        }
+    }
+    let own = all.iter().find(|(d, _)| *d == u32::try_from(device).ok());
     let limit = own.or_else(|| all.iter().find(|(d, _)| d.is_none()))?.1;
     Some(limit.of(driver::total_memory(device))).filter(|n| *n != 0)
 }

@@ -6,6 +6,11 @@ use std::os::unix::ffi::OsStringExt;
 
 use once_cell::sync::OnceCell;
 
+use vramscope_core::arena::LEAST_SPLIT;
+use vramscope_core::limit;
+pub use vramscope_core::limit::Limit;
+use vramscope_core::size::{self, Size};
+
 use crate::message::{self, Level, error};
 use crate::stacks::DEEPEST;
 
@@ -31,25 +36,6 @@ pub enum SyncMode {
     Host,
 }
 
-/// A limit in bytes or as a share of the device.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Limit {
-    /// Bytes.
-    Bytes(u64),
-    /// A share, 0 to 1.
-    Share(f64),
-}
-
-impl Limit {
-    /// In bytes, of a device with this many.
-    pub fn of(self, total: u64) -> u64 {
-        match self {
-            Limit::Bytes(b) => b,
-            Limit::Share(s) => (total as f64 * s) as u64,
-        }
-    }
-}
-
 /// All settings.
 #[derive(Debug)]
 pub struct Settings {
@@ -68,7 +54,7 @@ pub struct Settings {
     /// `VRAMSCOPE_SYNC`.
     pub sync: SyncMode,
     /// `VRAMSCOPE_LIMIT`: by device, or for all others.
-    pub limits: Vec<(Option<i32>, Limit)>,
+    pub limits: Vec<(Option<u32>, Limit)>,
     /// `VRAMSCOPE_MAX_CACHED`.
     pub max_cached: Limit,
     /// `VRAMSCOPE_MAX_SPLIT_SIZE`: bytes; larger blocks are not split. PyTorch's `max_split_size_mb`.
@@ -105,39 +91,6 @@ pub fn variable(name: &CStr) -> Option<String> {
 
 fn wrong(name: &str, value: &str, allowed: &str, taken: &str) {
     error!("{name}={value}: not understood; allowed: {allowed}. Going on with {taken}.");
-}
-
-/// `512MiB`, `2GB`, `1073741824`, `25%`.
-pub fn parse_limit(s: &str) -> Option<Limit> {
-    let s = s.trim();
-    if let Some(p) = s.strip_suffix('%') {
-        let p: f64 = p.trim().parse().ok()?;
-        return (0.0..=100.0).contains(&p).then_some(Limit::Share(p / 100.0));
-    }
-    let digits = s.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(s.len());
-    let number: f64 = s[..digits].parse().ok()?;
-    let unit = match s[digits..].trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "k" | "kib" => 1024.0,
-        "m" | "mib" => 1024.0 * 1024.0,
-        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
-        "t" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        "kb" => 1e3,
-        "mb" => 1e6,
-        "gb" => 1e9,
-        "tb" => 1e12,
-        _ => return None,
-    };
-    Some(Limit::Bytes((number * unit) as u64))
-}
-
-/// `24GiB`, `80%`, `0:24GiB,1:50%`.
-fn parse_limits(s: &str) -> Option<Vec<(Option<i32>, Limit)>> {
-    let one = |part: &str| match part.split_once(':') {
-        Some((device, limit)) => Some((Some(device.trim().parse().ok()?), parse_limit(limit)?)),
-        None => Some((None, parse_limit(part)?)),
-    };
-    s.split(',').map(one).collect()
 }
 
 /// Frames of each kind that a stack holds where nothing else is asked for.
@@ -218,39 +171,30 @@ fn read() -> Settings {
             SyncMode::Auto
         }
     };
-    let limit = |name: &str, default: Limit, said: &str| match get(name) {
-        None => default,
-        Some(v) => parse_limit(v).unwrap_or_else(|| {
-            wrong(name, v, "a size (512MiB, 2GB, 1073741824) or a share of the device (25%)", said);
-            default
-        }),
-    };
-    let limits = match get("VRAMSCOPE_LIMIT") {
-        None => Vec::new(),
-        Some(v) => parse_limits(v).unwrap_or_else(|| {
-            wrong(
-                "VRAMSCOPE_LIMIT",
-                v,
-                "a size (24GiB), a share of the device (80%), or one a device (0:24GiB,1:50%)",
-                "no limit",
-            );
-            Vec::new()
-        }),
-    };
-    let max_cached = limit("VRAMSCOPE_MAX_CACHED", Limit::Share(0.25), "25%");
-    let max_split_size = match limit("VRAMSCOPE_MAX_SPLIT_SIZE", Limit::Bytes(u64::MAX), "no limit") {
-        // As in PyTorch: what is smaller than its large blocks would be of no use.
-        Limit::Bytes(b) if b >= 20 << 20 => b,
-        _ => {
-            wrong(
-                "VRAMSCOPE_MAX_SPLIT_SIZE",
-                get("VRAMSCOPE_MAX_SPLIT_SIZE").unwrap_or(""),
-                "a size of 20 MiB or more",
-                "no limit",
-            );
-            u64::MAX
+    let size = |name: &str, least: u64, allowed: &str, usual: u64| match get(name).map(|v| (v, size::parse(v, false))) {
+        None => usual,
+        Some((_, Ok(Size::Bytes(bytes)))) if bytes >= least => bytes,
+        Some((v, _)) => {
+            wrong(name, v, allowed, "no limit");
+            usual
         }
     };
+    let limits = get("VRAMSCOPE_LIMIT").map_or_else(Vec::new, |v| {
+        limit::parse(v).unwrap_or_else(|why| {
+            error!("VRAMSCOPE_LIMIT={v}: {why}. Going on with no limit.");
+            Vec::new()
+        })
+    });
+    let max_cached = match get("VRAMSCOPE_MAX_CACHED").map(|v| (v, size::parse(v, true))) {
+        None => Limit::Share(0.25),
+        Some((_, Ok(Size::Bytes(bytes)))) => Limit::Bytes(bytes),
+        Some((_, Ok(Size::Percent(percent)))) => Limit::Share(percent as f64 / 100.0),
+        Some((v, Err(_))) => {
+            wrong("VRAMSCOPE_MAX_CACHED", v, "a size (512MiB, 2GB, 1073741824) or a share of the device (25%)", "25%");
+            Limit::Share(0.25)
+        }
+    };
+    let max_split_size = size("VRAMSCOPE_MAX_SPLIT_SIZE", LEAST_SPLIT, "a size of 20 MiB or more (512MiB)", u64::MAX);
     let gc_threshold = match get("VRAMSCOPE_GC_THRESHOLD").map(|v| (v, v.parse::<f64>())) {
         None => 0.0,
         Some((_, Ok(share))) if (0.0..1.0).contains(&share) => share,
@@ -259,13 +203,7 @@ fn read() -> Settings {
             0.0
         }
     };
-    let max_trace = match limit("VRAMSCOPE_MAX_TRACE", Limit::Bytes(0), "no limit") {
-        Limit::Bytes(b) => b,
-        Limit::Share(_) => {
-            wrong("VRAMSCOPE_MAX_TRACE", get("VRAMSCOPE_MAX_TRACE").unwrap_or(""), "a size (100MiB, 2GB)", "no limit");
-            0
-        }
-    };
+    let max_trace = size("VRAMSCOPE_MAX_TRACE", 0, "a size (100MiB, 2GB)", 0);
     let poison = switch("VRAMSCOPE_POISON", false);
     let trace = match get("VRAMSCOPE_TRACE") {
         None => Some(USUAL_NAME.to_owned()),

@@ -21,6 +21,9 @@ pub fn write(path: &Path) -> Result<PathBuf, String> {
     if !state::started() || !recorder::recording() {
         return Err("nothing is recorded (VRAMSCOPE_TRACE=off, or recording stopped): there is no snapshot".to_owned());
     }
+    if path.as_os_str().is_empty() {
+        return Err("a snapshot needs a path".to_owned());
+    }
     if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return Err(format!("{}: is no regular file, so no snapshot is written there", path.display()));
     }
@@ -41,7 +44,7 @@ fn save(snapshot: &Snapshot, path: &Path) -> Result<PathBuf, String> {
 }
 
 /// What the system says, without the ` (os error 2)` that Rust adds.
-fn plain(error: &str) -> &str {
+pub fn plain(error: &str) -> &str {
     error.split(" (os error ").next().unwrap_or(error)
 }
 

@@ -12,6 +12,7 @@ use once_cell::sync::OnceCell;
 use vramscope_core::counters::{COUNT, PER_EVENT};
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::record::{Failure, Options, Snapshot, Spool, Writer};
+use vramscope_core::unwritten;
 
 use crate::message::error;
 use crate::trace_file::{self, Trace};
@@ -29,10 +30,9 @@ pub fn start(spool: Spool<'static>) -> bool {
     let trace = match Trace::open(&path) {
         Ok(t) => t,
         Err(e) => {
-            error!(
-                "{}: the history can't be written ({e}): nothing is recorded; the program runs. Set VRAMSCOPE_TRACE.",
-                path.display()
-            );
+            let why = format!("{}: the history can't be written ({})", path.display(), snapshot::plain(&e.to_string()));
+            error!("{why}: nothing is recorded; the program runs. Set VRAMSCOPE_TRACE.");
+            tell_launcher(&why);
             spool::remove();
             return false;
         }
@@ -45,7 +45,9 @@ pub fn start(spool: Spool<'static>) -> bool {
     match Writer::new(spool, trace, &options) {
         Ok(w) => *WRITER.lock().unwrap_or_else(|e| e.into_inner()) = Some(w),
         Err(e) => {
-            error!("{name}: the history can't be written ({e}): nothing is recorded; the program runs");
+            let why = format!("{name}: the history can't be written ({})", snapshot::plain(&e.to_string()));
+            error!("{why}: nothing is recorded; the program runs");
+            tell_launcher(&why);
             return false;
         }
     }
@@ -53,6 +55,13 @@ pub fn start(spool: Spool<'static>) -> bool {
     let _ = REQUESTS.set(bounded(16));
     let _ = SPOOL.set(spool);
     start_thread()
+}
+
+/// Leaves the reason where the launcher finds it: it sees no history, and would take the program for one without CUDA.
+fn tell_launcher(why: &str) {
+    if let Some(folder) = &settings::get().run_dir {
+        let _ = std::fs::write(format!("{folder}/{}", unwritten::name(std::process::id())), why);
+    }
 }
 
 fn start_thread() -> bool {

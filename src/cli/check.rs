@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use vramscope_core::size::{self, Size};
 
-use super::settings::{Size, parse_size};
 use super::{report, say};
 use crate::report::answers::{Answers, Asked};
 use crate::report::by::{self, List};
@@ -56,7 +56,7 @@ pub struct Args {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    match parse_size(text, false)? {
+    match size::parse(text, false)? {
         Size::Bytes(bytes) => Ok(bytes),
         Size::Percent(_) => Err(format!("'{text}' is no size")),
     }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 use vramscope_core::ctl;
+use vramscope_core::limit::{self, Limit};
 
-use super::settings::{Size, parse_size};
 use super::{run_dir, say};
 use crate::report::text::{bytes, clean, count};
 
@@ -53,7 +53,7 @@ pub enum Ask {
     Trim,
     /// Let the process have no more of a device than so much
     Limit {
-        /// 24GiB, 80%, 0.8, or none
+        /// 24GiB, 80%, 0.8, or none; 0:24GiB is that of device 0
         limit: String,
         /// Number of the device [default: each that the process uses]
         #[arg(long)]
@@ -109,11 +109,7 @@ fn question(pid: u32, ask: &Ask) -> Result<Value> {
             json!({ "ask": "snapshot", "path": path })
         }
         Ask::Trim => json!({ "ask": "trim" }),
-        Ask::Limit { limit, device } => {
-            let mut question = limited(limit).map_err(|e| anyhow!(e))?;
-            question["device"] = json!(device);
-            question
-        }
+        Ask::Limit { limit, device } => limited(limit, *device).map_err(|e| anyhow!(e))?,
         Ask::ResetPeak { device } => json!({ "ask": "reset-peak", "device": device }),
         Ask::Pause => json!({ "ask": "pause" }),
         Ask::Resume => json!({ "ask": "resume" }),
@@ -122,21 +118,20 @@ fn question(pid: u32, ask: &Ask) -> Result<Value> {
     Ok(question)
 }
 
-fn limited(text: &str) -> Result<Value, String> {
-    if matches!(text, "none" | "off") {
-        return Ok(json!({ "ask": "limit", "bytes": 0 }));
-    }
-    if let Ok(share) = text.parse::<f64>()
-        && text.contains('.')
+fn limited(text: &str, device: Option<u32>) -> Result<Value, String> {
+    let limits = limit::parse(text)?;
+    let [(named, limit)] = limits.as_slice() else {
+        return Err(format!("'{text}': one device at a time"));
+    };
+    if let (Some(named), Some(device)) = (*named, device)
+        && named != device
     {
-        return match (0.0..=1.0).contains(&share) {
-            true => Ok(json!({ "ask": "limit", "share": share })),
-            false => Err(format!("'{text}' is no share; allowed: 0.0 to 1.0, 24GiB, 80%, none")),
-        };
+        return Err(format!("'{text}' is of device {named}, and --device of {device}"));
     }
-    Ok(match parse_size(text, true)? {
-        Size::Bytes(bytes) => json!({ "ask": "limit", "bytes": bytes }),
-        Size::Percent(percent) => json!({ "ask": "limit", "share": percent as f64 / 100.0 }),
+    let device = named.or(device);
+    Ok(match limit {
+        Limit::Bytes(bytes) => json!({ "ask": "limit", "bytes": bytes, "device": device }),
+        Limit::Share(share) => json!({ "ask": "limit", "share": share, "device": device }),
     })
 }
 
@@ -309,12 +304,15 @@ mod tests {
 
     #[test]
     fn limits() {
-        assert_eq!(limited("1MiB").unwrap()["bytes"], 1 << 20);
-        assert_eq!(limited("80%").unwrap()["share"], 0.8);
-        assert_eq!(limited("0.5").unwrap()["share"], 0.5);
-        assert_eq!(limited("none").unwrap()["bytes"], 0);
+        assert_eq!(limited("1MiB", None).unwrap()["bytes"], 1 << 20);
+        assert_eq!(limited("80%", None).unwrap()["share"], 0.8);
+        assert_eq!(limited("0.5", None).unwrap()["share"], 0.5);
+        assert_eq!(limited("none", None).unwrap()["bytes"], 0);
+        assert_eq!(limited("2:1MiB", None).unwrap()["device"], 2);
+        assert_eq!(limited("1MiB", Some(3)).unwrap()["device"], 3);
+        assert!(limited("2:1MiB", Some(3)).unwrap_err().contains("--device of 3"));
         for wrong in ["1.5", "much", "200%"] {
-            assert!(limited(wrong).is_err(), "{wrong}");
+            assert!(limited(wrong, None).is_err(), "{wrong}");
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, SystemTime};
 
 use vramscope_core::record::Recovered;
+use vramscope_core::unwritten;
 
 use super::run_dir::RunDir;
 use super::spool::{self, Outcome, SpoolFile};
@@ -129,8 +130,19 @@ impl Harvest {
             keep |= !self.finish(&path, status);
         }
         self.strays(&run_dir, status, trace);
+        self.unwritten(&run_dir);
         if !keep {
             self.run_dir.remove();
+        }
+    }
+
+    /// What processes said that could not write a history.
+    fn unwritten(&mut self, run_dir: &Path) {
+        for entry in std::fs::read_dir(run_dir).into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(unwritten::pid_of) else { continue };
+            let why = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            self.processes += 1;
+            self.messages.push(format!("nothing was recorded of process {pid}: {why}"));
         }
     }
 

@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use super::elf;
 use super::program::is_sanitizer;
 
 /// File name of the library.
 pub const LIBRARY: &str = "libvramscope.so";
+
+/// A function that it exports.
+const OURS: &str = "vramscope_active";
 
 /// Finds the library: the flag, `VRAMSCOPE_LIB`, beside this program, in `../lib`. Absolute.
 pub fn find(flag: Option<&Path>) -> Result<PathBuf> {
@@ -18,6 +22,10 @@ pub fn find(flag: Option<&Path>) -> Result<PathBuf> {
     if let Some((by, path)) = given {
         if !path.is_file() {
             bail!("{} (from {by}) is not there; give the path of {LIBRARY}", path.display());
+        }
+        let ours = elf::read(&path)?.is_some_and(|facts| facts.exports.iter().any(|name| name == OURS));
+        if !ours {
+            bail!("{} (from {by}) is no {LIBRARY}", path.display());
         }
         return std::path::absolute(&path).context("the current folder is gone");
     }
@@ -29,7 +37,10 @@ pub fn find(flag: Option<&Path>) -> Result<PathBuf> {
         Some(path) => Ok(path.canonicalize().unwrap_or_else(|_| path.clone())),
         None => {
             let looked: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
-            bail!("{LIBRARY} not found (looked at {}); give --lib PATH or VRAMSCOPE_LIB", looked.join(", "))
+            bail!(
+                "{LIBRARY} not found (looked at {}); build it (cargo build --release --workspace), or give --lib PATH or VRAMSCOPE_LIB",
+                looked.join(", ")
+            )
         }
     }
 }
@@ -154,5 +165,8 @@ mod tests {
             e.to_string(),
             "/nowhere/libvramscope.so (from --lib) is not there; give the path of libvramscope.so"
         );
+        let other = std::env::current_exe().unwrap();
+        let e = find(Some(&other)).unwrap_err().to_string();
+        assert!(e.ends_with("(from --lib) is no libvramscope.so"), "{e}");
     }
 }

@@ -14,15 +14,26 @@ use super::spool::{self, Outcome, SpoolFile};
 use super::{child, preload, program, say};
 use crate::report::text::{WIDTH, clean, plural};
 
-/// Runs a program and shows what the library says of it. Whether something is wrong.
-pub fn probe(name: &OsString, args: &Args, library: &Path) -> Result<bool> {
+/// What was seen of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// None of its calls.
+    Nothing,
+    /// Its calls, but it allocated nothing.
+    Calls,
+    /// Its allocations.
+    Allocations,
+}
+
+/// Runs a program and shows what the library says of it.
+pub fn probe(name: &OsString, args: &Args, library: &Path) -> Result<Seen> {
     let found = match program::find(name, std::env::var_os("PATH").as_deref()) {
         Ok(path) => path,
         Err(e) => anyhow::bail!(e.message),
     };
     if let Some(why) = program::closed(&found) {
         print_line("program", Verdict::Bad, &why)?;
-        return Ok(true);
+        return Ok(Seen::Nothing);
     }
     let run_dir = RunDir::create()?;
     let told = observe(name, args, &found, library, &run_dir);
@@ -36,11 +47,11 @@ pub fn probe(name: &OsString, args: &Args, library: &Path) -> Result<bool> {
         let text =
             "the library said nothing: the program asked for no CUDA function (or its loader dropped the library)";
         print_line("seen", Verdict::Bad, text)?;
-        return Ok(true);
+        return Ok(Seen::Nothing);
     }
     print_line("recorded", if recorded > 0 { Verdict::Ok } else { Verdict::Warn }, &plural(recorded, "event"))?;
     show(&said)?;
-    Ok(false)
+    Ok(if recorded > 0 { Seen::Allocations } else { Seen::Calls })
 }
 
 /// What the library printed: keys and values.

@@ -112,6 +112,23 @@ pub fn is_sanitizer(name: &str) -> bool {
     .any(|s| name.starts_with(s))
 }
 
+/// The word before the program's words, which are the last of all.
+pub fn before<'a>(words: &'a [OsString], program: &[OsString]) -> Option<&'a OsStr> {
+    words.len().checked_sub(program.len() + 1).and_then(|i| words.get(i)).map(OsString::as_os_str)
+}
+
+/// Why the program's words begin with a flag: it is none of the `command`'s.
+pub fn no_flag(command: &str, words: &[OsString], program: &[OsString]) -> Option<String> {
+    let shown = program.first()?.to_string_lossy();
+    if !shown.starts_with('-') || before(words, program) == Some(OsStr::new("--")) {
+        return None;
+    }
+    let flag = shown.split('=').next().unwrap_or_default();
+    Some(format!(
+        "{flag} is no flag of vramscope {command} (vramscope {command} --help shows them); a program whose name begins with - goes after --"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::Result;
+use rustix::fs::Access;
 use vramscope_core::rank;
 
 use super::harvest::Harvest;
@@ -52,6 +53,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let ranked = rank::rank(|n| std::env::var(n).ok()).is_some();
     let usual = if ranked { RANKED_TRACE } else { DEFAULT_TRACE };
     let trace = trace_pattern(args.flags.get("VRAMSCOPE_TRACE").cloned(), usual, here.ok())?;
+    if let Some(line) = frameworks::idle(&args.flags) {
+        say::line(&line);
+    }
     let run_dir = RunDir::create()?;
     let command = command(args, &program, &library, &trace, run_dir.path())?;
     let (mut harvest, status) = match execute(command, run_dir) {
@@ -72,23 +76,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// Why the program's words (the last of all) cannot be meant as a program: a flag that is not ours, or a flag's value.
 fn misread(words: &[OsString], program: &[OsString], path: Option<&OsStr>) -> Option<String> {
+    if let Some(line) = program::no_flag("run", words, program) {
+        return Some(line);
+    }
     let name = program.first()?;
-    let before = words.len().checked_sub(program.len() + 1).and_then(|i| words.get(i)).map(OsString::as_os_str);
-    if before == Some(OsStr::new("--")) {
-        return None;
-    }
+    let before = program::before(words, program);
     let shown = name.to_string_lossy();
-    if shown.starts_with('-') {
-        let flag = shown.split('=').next().unwrap_or_default();
-        return Some(format!(
-            "{flag} is no flag of vramscope run (vramscope run --help shows them); a program whose name begins with - goes after --"
-        ));
-    }
-    if program::find(name, path).is_ok() {
+    if before == Some(OsStr::new("--")) || program::find(name, path).is_ok() {
         return None;
-    }
-    if before == Some(OsStr::new("--poison")) && matches!(shown.as_ref(), "on" | "off" | "0" | "1") {
-        return Some(format!("write --poison={shown}"));
     }
     program[1..].iter().any(|w| w == "--").then(|| {
         let after = before.map_or(String::new(), |b| format!(" after {}", b.to_string_lossy()));
@@ -123,6 +118,13 @@ fn trace_pattern(flag: Option<OsString>, usual: &str, here: Option<PathBuf>) -> 
     if !folder.to_string_lossy().contains('%') && !folder.is_dir() {
         anyhow::bail!("{}: no such folder; create it, or give another --trace", folder.display());
     }
+    // A pipe or a device that is there is only opened.
+    let opened = std::fs::metadata(&path).is_ok_and(|there| !there.is_file());
+    if folder.is_dir() && !opened {
+        rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|e| {
+            anyhow::anyhow!("{}: the history can't be written there ({e}); give another --trace", folder.display())
+        })?;
+    }
     Ok(path.into())
 }
 
@@ -134,9 +136,7 @@ fn command(args: &Args, program: &Path, library: &Path, trace: &OsStr, run_dir: 
     command.args(&args.program[1..]);
     command.envs(args.flags.0.iter().map(|(variable, value)| (variable, value)));
     let wanted = frameworks::wanted(&args.flags, run_dir);
-    if !args.quiet {
-        wanted.lines().iter().for_each(|line| say::line(line));
-    }
+    wanted.lines(args.quiet).iter().for_each(|line| say::line(line));
     command.envs(wanted.set);
     command.env("ASAN_OPTIONS", preload::asan_options(std::env::var_os("ASAN_OPTIONS").as_deref()));
     if preload::is_nvtx_ours(std::env::var_os("NVTX_INJECTION64_PATH").as_deref()) {
@@ -201,7 +201,6 @@ mod tests {
         assert!(said("", "--bogus -- ./x").unwrap().starts_with("--bogus is no flag of vramscope run ("));
         assert!(said("", "--bogus=1 ./x").unwrap().starts_with("--bogus is no flag"));
         assert_eq!(said("--", "--bogus"), None);
-        assert_eq!(said("--poison", "off -- ./x").unwrap(), "write --poison=off");
         assert!(said("--max-cached 10", "% -- x").unwrap().contains("'%' after 10 is neither"));
         assert_eq!(said("", "true -- x"), None);
         assert_eq!(said("--", "nothing-of-this-name -- x"), None);

@@ -8,7 +8,11 @@ use std::ffi::OsString;
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use crate::report::text::plural;
+use vramscope_core::arena::LEAST_SPLIT;
+use vramscope_core::limit;
+use vramscope_core::size::{self, Size};
+
+use crate::report::text::{bytes, plural};
 
 /// What a setting allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +23,10 @@ pub enum Values {
     Size {
         /// Whether a percentage is allowed.
         percent: bool,
+        /// The smallest.
+        least: u64,
     },
-    /// Sizes or percentages, one for all devices or one a device, `0:24GiB,1:50%`.
+    /// As [`limit::parse`] reads them: one for all devices, or one a device.
     Limits,
     /// A part between 0 and 1; 0 for none.
     Part,
@@ -33,8 +39,6 @@ pub enum Values {
     Path,
     /// Program names, with commas between.
     Names,
-    /// `1` or `0`; the flag alone means `1`.
-    Bit,
     /// A flag without a value, which sets the variable to this word.
     Switch(&'static str),
 }
@@ -119,21 +123,21 @@ pub const SETTINGS: &[Setting] = &[
         flag: "limit",
         values: Values::Limits,
         default: "no limit",
-        help: "Out of memory at so many bytes of a device: 24GiB, 80%, or one a device, 0:24GiB,1:50%",
+        help: "Out of memory at so many bytes of a device: 24GiB, 80%, 0.8, none, or one a device, 0:24GiB,1:50%",
     },
     Setting {
         variable: "VRAMSCOPE_MAX_CACHED",
         flag: "max-cached",
-        values: Values::Size { percent: true },
+        values: Values::Size { percent: true, least: 0 },
         default: "25%",
         help: "Most bytes the pool keeps for reuse: 512MiB, or 10% of the device",
     },
     Setting {
         variable: "VRAMSCOPE_MAX_SPLIT_SIZE",
         flag: "max-split-size",
-        values: Values::Size { percent: false },
+        values: Values::Size { percent: false, least: LEAST_SPLIT },
         default: "no limit",
-        help: "Blocks of --pool on from this size up are not split, as PyTorch's max_split_size_mb: 512MiB",
+        help: "Blocks of --pool on from this size (20MiB at least) up are not split, as PyTorch's max_split_size_mb: 512MiB",
     },
     Setting {
         variable: "VRAMSCOPE_STITCH",
@@ -155,14 +159,17 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         variable: "VRAMSCOPE_MAX_TRACE",
         flag: "max-trace",
-        values: Values::Size { percent: false },
+        values: Values::Size { percent: false, least: 0 },
         default: "no limit",
         help: "Most bytes of history kept: 2GiB",
     },
     Setting {
         variable: "VRAMSCOPE_POISON",
         flag: "poison",
-        values: Values::Bit,
+        values: Values::OneOf(&[
+            ("on", "0xcd in fresh blocks, 0xff in freed ones; every free waits"),
+            ("off", "they are left as they are"),
+        ]),
         default: "off",
         help: "Fill freed and fresh blocks with a pattern, to find use of stale memory",
     },
@@ -208,55 +215,6 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// A size, or a part of the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Size {
-    /// Bytes.
-    Bytes(u64),
-    /// Percent of the device's memory, at most 100.
-    Percent(u64),
-}
-
-/// Reads `4096`, `512MiB`, `512M` (1024-based), `512MB` (1000-based) or, where allowed, `10%`.
-pub fn parse_size(text: &str, percent: bool) -> Result<Size, String> {
-    let wrong = || {
-        let allowed = if percent {
-            "bytes, a size like 512MiB or 2GiB, or a part like 10%"
-        } else {
-            "bytes, or a size like 512MiB or 2GiB"
-        };
-        format!("'{text}' is no size; allowed: {allowed}")
-    };
-    let t = text.trim();
-    let digits = t.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(t.len());
-    let (number, unit) = t.split_at(digits);
-    let unit = unit.trim().to_ascii_lowercase();
-    let number: f64 = number.parse().map_err(|_| wrong())?;
-    if unit == "%" {
-        let whole = number.fract() == 0.0 && number <= 100.0;
-        return if percent && whole { Ok(Size::Percent(number as u64)) } else { Err(wrong()) };
-    }
-    let scale: u64 = match unit.as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => 1 << 10,
-        "m" | "mib" => 1 << 20,
-        "g" | "gib" => 1 << 30,
-        "t" | "tib" => 1 << 40,
-        "kb" => 1_000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        "tb" => 1_000_000_000_000,
-        _ => return Err(wrong()),
-    };
-    let bytes = number * scale as f64;
-    // Above 2^53 a history could not hold it, and no device has it.
-    if (scale == 1 && number.fract() != 0.0) || bytes > (1u64 << 53) as f64 {
-        Err(wrong())
-    } else {
-        Ok(Size::Bytes(bytes as u64))
-    }
-}
-
 impl Setting {
     /// The value as the library gets it, or what is allowed instead.
     pub fn check(&self, text: &str) -> Result<String, String> {
@@ -266,9 +224,9 @@ impl Setting {
                 let words: Vec<_> = words.iter().map(|(w, _)| *w).collect();
                 Err(format!("'{text}' is not one of {}", words.join(", ")))
             }
-            Values::Size { percent } => match parse_size(text, percent)? {
-                // A number that was meant otherwise: nobody wants a limit of ten bytes.
-                Size::Bytes(n @ 1..0x10_0000) if text.trim().bytes().all(|b| b.is_ascii_digit()) => {
+            Values::Size { percent, least } => match size::parse(text, percent)? {
+                Size::Bytes(n) if n < least => Err(format!("'{text}' is too small; allowed: {} or more", bytes(least))),
+                Size::Bytes(n) if size::lacks_unit(text, n) => {
                     let bytes = plural(n, "byte");
                     Err(match percent {
                         true if n <= 100 => format!("'{text}' is {bytes}; write {n}% or {n}MiB (0 keeps nothing)"),
@@ -279,19 +237,7 @@ impl Setting {
                 Size::Bytes(n) => Ok(n.to_string()),
                 Size::Percent(n) => Ok(format!("{n}%")),
             },
-            Values::Limits => {
-                for part in text.split(',') {
-                    let (device, limit) = part.split_once(':').unwrap_or(("0", part));
-                    if device.trim().parse::<u32>().is_err() {
-                        return Err(format!("'{device}' is no device; allowed: 24GiB, 80%, 0:24GiB,1:50%"));
-                    }
-                    let digits = limit.trim().bytes().all(|b| b.is_ascii_digit());
-                    if let (true, Size::Bytes(n @ 1..0x10_0000)) = (digits, parse_size(limit, true)?) {
-                        return Err(format!("'{limit}' is {}; write {n}GiB, or {n}%", plural(n, "byte")));
-                    }
-                }
-                Ok(text.to_string())
-            }
+            Values::Limits => limit::parse(text).map(|_| text.to_string()),
             Values::Part => match text.trim().parse::<f64>() {
                 Ok(part) if (0.0..1.0).contains(&part) => Ok(text.trim().to_string()),
                 _ => Err(format!("'{text}' is no part; allowed: a number between 0 and 1, like 0.8 (0: off)")),
@@ -300,8 +246,6 @@ impl Setting {
                 Ok(n) if (1..=most).contains(&n) => Ok(n.to_string()),
                 _ => Err(format!("'{text}' is not a number from 1 to {most}")),
             },
-            Values::Bit if matches!(text, "0" | "1" | "on" | "off") => Ok(text.to_string()),
-            Values::Bit => Err(format!("'{text}' is not one of on, off (or 1, 0)")),
             Values::Switch(word) if text == word => Ok(text.to_string()),
             Values::Switch(word) => Err(format!("'{text}' is not {word}")),
             Values::Names if text.split(',').all(|n| n.trim().is_empty()) => Err("no program name given".to_string()),
@@ -311,7 +255,12 @@ impl Setting {
     }
 
     fn arg(&'static self) -> Arg {
-        let help = format!("{} [default: {}] [env: {}]", self.help, self.default, self.variable);
+        let default = match self.values {
+            // The flag has no value, so its absence is no news.
+            Values::Switch(_) => String::new(),
+            _ => format!(" [default: {}]", self.default),
+        };
+        let help = format!("{}{default} [env: {}]", self.help, self.variable);
         let arg = Arg::new(self.variable).long(self.flag).help(help).help_heading("Settings");
         let parser: ValueParser = match self.values {
             Values::OneOf(words) => {
@@ -323,12 +272,6 @@ impl Setting {
         };
         match self.values {
             Values::Switch(_) => arg.action(ArgAction::SetTrue),
-            Values::Bit => arg
-                .value_parser(parser)
-                .value_name("on|off")
-                .num_args(0..=1)
-                .require_equals(true)
-                .default_missing_value("1"),
             Values::OneOf(_) => arg.value_parser(parser).value_name("MODE"),
             Values::Size { .. } => arg.value_parser(parser).value_name("SIZE"),
             Values::Limits => arg.value_parser(parser).value_name("SIZE"),
@@ -385,27 +328,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
-        let size = |t| parse_size(t, true).unwrap();
-        assert_eq!(size("0"), Size::Bytes(0));
-        assert_eq!(size("4096"), Size::Bytes(4096));
-        assert_eq!(size("512MiB"), Size::Bytes(512 << 20));
-        assert_eq!(size("512m"), Size::Bytes(512 << 20));
-        assert_eq!(size("1.5 GiB"), Size::Bytes(3 << 29));
-        assert_eq!(size("2GB"), Size::Bytes(2_000_000_000));
-        assert_eq!(size("10%"), Size::Percent(10));
-        for wrong in ["", "MiB", "-1", "10 apples", "101%", "1.5%", "1.5", "9999999T", "1e9"] {
-            let message = parse_size(wrong, true).unwrap_err();
-            assert!(message.contains("512MiB") && message.contains("10%"), "{message}");
-        }
-        assert!(!parse_size("10%", false).unwrap_err().contains("a part"));
-    }
-
-    #[test]
     fn a_wrong_value_is_told_what_is_allowed() {
         let get = |v: &str| SETTINGS.iter().find(|s| s.variable == v).unwrap();
         assert_eq!(get("VRAMSCOPE_POOL").check("maybe").unwrap_err(), "'maybe' is not one of auto, on, off");
-        assert_eq!(get("VRAMSCOPE_POISON").check("yes").unwrap_err(), "'yes' is not one of on, off (or 1, 0)");
+        assert_eq!(get("VRAMSCOPE_POISON").check("yes").unwrap_err(), "'yes' is not one of on, off");
         assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("1GiB").unwrap(), "1073741824");
         assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("10%").unwrap(), "10%");
         assert_eq!(get("VRAMSCOPE_MAX_CACHED").check("0").unwrap(), "0");
@@ -414,12 +340,14 @@ mod tests {
         assert_eq!(bare, "'10' is 10 bytes; write 10% or 10MiB (0 keeps nothing)");
         assert!(get("VRAMSCOPE_MAX_TRACE").check("2").unwrap_err().contains("write 2MiB"));
         assert_eq!(get("VRAMSCOPE_MAX_SPLIT_SIZE").check("512MiB").unwrap(), "536870912");
+        let small = get("VRAMSCOPE_MAX_SPLIT_SIZE").check("2MiB").unwrap_err();
+        assert_eq!(small, "'2MiB' is too small; allowed: 20.0 MiB or more");
+        assert!(!get("VRAMSCOPE_MAX_SPLIT_SIZE").check("10%").unwrap_err().contains("a part"));
         assert_eq!(get("VRAMSCOPE_GC_THRESHOLD").check("0.8").unwrap(), "0.8");
         for wrong in ["80%", "1", "-0.1", "NaN", ""] {
             assert!(get("VRAMSCOPE_GC_THRESHOLD").check(wrong).unwrap_err().contains("like 0.8"), "{wrong}");
         }
         assert!(get("VRAMSCOPE_ONLY").check(" ,").is_err());
-        assert_eq!(get("VRAMSCOPE_LIMIT").check("24").unwrap_err(), "'24' is 24 bytes; write 24GiB, or 24%");
         assert!(get("VRAMSCOPE_LIMIT").check("x:24GiB").unwrap_err().starts_with("'x' is no device"));
         assert_eq!(get("VRAMSCOPE_LIMIT").check("0:24GiB,1:50%").unwrap(), "0:24GiB,1:50%");
     }

@@ -83,6 +83,7 @@ pub fn share(before: u64, after: u64) -> String {
         _ if after / before >= 10 => format!("x{}", after / before),
         _ if after >= before && (after - before) * 2000 < before => "<0.1 %".into(),
         _ if after >= before => format!("+{}", percent_of(after - before, before)),
+        _ if (before - after) * 2000 < before => "<0.1 %".into(),
         _ => format!("-{}", percent(before - after, before)),
     }
 }

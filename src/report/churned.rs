@@ -173,7 +173,8 @@ pub fn section(page: &mut Page, c: &Churned) {
     }
     for t in c.driver_top.iter().take(3.min(page.top)) {
         let name = clip(&t.name, 52);
-        page.line(&format!("      {:>9} in {:>7} calls  {name}", time(t.took), count(t.count)));
+        let calls = if t.count == 1 { "call" } else { "calls" };
+        page.line(&format!("      {:>9} in {:>7} {calls:<5}  {name}", time(t.took), count(t.count)));
     }
     let most = c.lifetimes.iter().map(|l| l.count).max().unwrap_or(0);
     if most > 0 {

@@ -97,7 +97,7 @@ fn missing(facts: &Facts, wanted: &Wanted) -> String {
         ),
     };
     let nth = if *n > 1 { format!("#{n}") } else { String::new() };
-    format!("--at: no mark {name:?}{nth}; {known}; or give a time (1.5s, 200ms), peak or end")
+    format!("--at: no mark {:?}; {known}; or give a time (1.5s, 200ms), peak or end", format!("{name}{nth}"))
 }
 
 /// Writes the section.

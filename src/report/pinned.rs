@@ -8,7 +8,7 @@ use super::facts::holes::{self, Holes};
 use super::frames::{self, Shown};
 use super::history::History;
 use super::stacks;
-use super::text::{bytes, count, percent, plural, time};
+use super::text::{bytes, percent, plural, time};
 
 /// Who is told.
 const TOLD: usize = 20;
@@ -175,6 +175,6 @@ pub fn write(page: &mut Page, p: &Pinned) {
         stacks::shown(page, &pin.stack);
     }
     if p.pins.len() > most {
-        page.line(&format!("     and {} more places", count((p.pins.len() - most) as u64)));
+        page.line(&format!("     and {}", plural((p.pins.len() - most) as u64, "more place")));
     }
 }

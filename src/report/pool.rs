@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use vramscope_core::api::Api;
 use vramscope_core::counters::{COUNT, Counters, PER_EVENT};
 use vramscope_core::event::{Event, EventKind, FreeHow, Source, TrimWhy};
 
@@ -27,6 +28,8 @@ pub struct PoolWork {
     pub returned: u64,
     /// Idle memory given back, by reason: times and bytes.
     pub trims: BTreeMap<u16, (u64, u64)>,
+    /// Frees of stream-ordered memory that the pool kept.
+    pub ordered_frees: u64,
     /// Blocks that left the pool.
     pub exported: u64,
     counters: [u64; COUNT],
@@ -47,6 +50,8 @@ impl PoolWork {
             EventKind::Free => {
                 self.freed[usize::from(e.how).min(3)] += 1;
                 if e.how != FreeHow::Driver as u8 {
+                    // (The line of a free does not tell the memory's kind.)
+                    self.ordered_frees += u64::from(matches!(e.api, Api::CuMemFreeAsync | Api::CudaFreeAsync));
                     self.free_took += e.extra[2];
                 } else if e.extra[2] > 0 && !self.contexts.insert(e.context) {
                     self.driver_frees.add(e.extra[2]);
@@ -103,6 +108,16 @@ impl PoolWork {
         self.counters().map_or(0, |c| c.frees_cached).max(events)
     }
 
+    /// As [`PoolWork::hits`], of plain memory.
+    pub fn plain_hits(&self, sizes: &Sizes) -> u64 {
+        self.hits().saturating_sub(sizes.ordered())
+    }
+
+    /// As [`PoolWork::kept`], of plain memory.
+    pub fn plain_kept(&self) -> u64 {
+        self.kept().saturating_sub(self.ordered_frees)
+    }
+
     /// Frees after which only the GPU waited.
     pub fn device_barriers(&self) -> u64 {
         self.counters().map_or(0, |c| c.device_barriers).max(self.freed[FreeHow::CachedDevice as usize])
@@ -113,28 +128,30 @@ impl PoolWork {
         self.counters().map_or(0, |c| c.host_barriers).max(self.freed[FreeHow::CachedHost as usize])
     }
 
-    /// What the driver calls that the pool avoided would have taken.
+    /// What the driver calls that the pool avoided would have taken, of plain memory: the driver's pool for stream-ordered
+    /// memory was not asked, so what it would have taken is not known.
     pub fn avoided(&self, sizes: &Sizes) -> Avoided {
         let c = self.counters().unwrap_or_default();
+        let (hits, kept) = (self.plain_hits(sizes), self.plain_kept());
         // Where the events do not tell (an older part of the history had them): the counters' mean, if of so many calls
         // that a slow first one does not weigh.
         let mean = |ns: u64, calls: u64, times: u64| {
             (calls >= 16).then(|| Price { ns: (ns as f64 / calls as f64 * times as f64) as u64, calls })
         };
-        let allocations = sizes.avoided().or_else(|| mean(c.driver_alloc_ns, c.driver_allocs, self.hits()));
+        let allocations = sizes.avoided().or_else(|| mean(c.driver_alloc_ns, c.driver_allocs, hits));
         let by_events = || {
             let (ns, calls) = (self.driver_frees.median()?, self.driver_frees.count());
-            Some(Price { ns: ns.saturating_mul(self.kept()), calls })
+            Some(Price { ns: ns.saturating_mul(kept), calls })
         };
-        let frees = match self.kept() {
+        let frees = match kept {
             0 => Some(Price::default()),
             kept => by_events().or_else(|| mean(c.driver_free_ns, c.driver_frees, kept)),
         };
         let mut timed = 0;
-        if self.hits() > 0 {
+        if hits > 0 {
             timed += sizes.timed().max(c.driver_allocs);
         }
-        if self.kept() > 0 {
+        if kept > 0 {
             timed += self.driver_frees.count().max(c.driver_frees);
         }
         Avoided { allocations, frees, timed }

@@ -17,6 +17,8 @@ pub struct Bucket {
     pub bytes: u64,
     /// Served from a cached block.
     pub hits: u64,
+    /// Of those, of stream-ordered memory: what the driver's own pool would have taken for them is not known.
+    pub ordered: u64,
     /// Driver calls timed.
     pub timed: u64,
     /// Nanoseconds they took.
@@ -95,6 +97,7 @@ impl Sizes {
         b.bytes += e.bytes;
         if e.how == Source::Hit as u8 {
             b.hits += 1;
+            b.ordered += u64::from(e.memory == Memory::Async);
         } else if e.memory == Memory::Device && e.extra[2] > 0 {
             b.timed += 1;
             b.took += e.extra[2];
@@ -104,21 +107,26 @@ impl Sizes {
         }
     }
 
+    /// Stream-ordered allocations that cached blocks served.
+    pub fn ordered(&self) -> u64 {
+        self.buckets.iter().map(|b| b.ordered).sum()
+    }
+
     /// Driver calls timed, of all sizes.
     pub fn timed(&self) -> u64 {
         self.buckets.iter().map(|b| b.timed).sum()
     }
 
-    /// What the driver would have taken for everything that cached blocks served: each size at the median of the nearest
+    /// What the driver would have taken for the plain memory that cached blocks served: each size at the median of the nearest
     /// size that was measured often enough; `None` if none was.
     pub fn avoided(&self) -> Option<Price> {
         let medians: Vec<(usize, u64)> =
             self.times.iter().enumerate().filter_map(|(i, t)| Some((i, t.median()?))).collect();
         let mut price = Price::default();
         let mut used = HashSet::new();
-        for (i, b) in self.buckets.iter().enumerate().filter(|(_, b)| b.hits > 0) {
+        for (i, b) in self.buckets.iter().enumerate().filter(|(_, b)| b.hits > b.ordered) {
             let (nearest, median) = medians.iter().min_by_key(|(t, _)| t.abs_diff(i))?;
-            price.ns = price.ns.saturating_add(b.hits.saturating_mul(*median));
+            price.ns = price.ns.saturating_add((b.hits - b.ordered).saturating_mul(*median));
             if used.insert(*nearest) {
                 price.calls += self.times[*nearest].count();
             }
@@ -209,7 +217,10 @@ mod tests {
             sizes.play(&alloc(200 << 20, Source::Hit, 0));
         }
         assert_eq!(sizes.avoided(), Some(Price { ns: 10 * 3_000 + 10 * 500_000, calls: 6 }));
-        assert_eq!(sizes.buckets[10], Bucket { count: 14, bytes: 13_000, hits: 10, timed: 4, took: 194_000 });
+        assert_eq!(
+            sizes.buckets[10],
+            Bucket { count: 14, bytes: 13_000, hits: 10, ordered: 0, timed: 4, took: 194_000 }
+        );
         assert_eq!(sizes.timed(), 8);
         let mut untimed = Sizes::default();
         untimed.play(&alloc(1000, Source::Hit, 0));

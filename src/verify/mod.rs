@@ -223,35 +223,35 @@ impl Check {
     /// What is no violation, but should be known.
     fn allowed(&self, lost: u64) -> Vec<String> {
         let mut allowed = Vec::new();
-        let mut say = |n: u64, text: &str| {
+        let mut say = |n: u64, [one, more]: [&str; 2], text: &str| {
             if n > 0 {
-                allowed.push(text.replace('#', &n.to_string()));
+                allowed.push(text.replace('#', &format!("{n} {}", if n == 1 { one } else { more })));
             }
         };
+        let (event, free, region) = (["event", "events"], ["free", "frees"], ["region", "regions"]);
         let before = self.header.events_before;
         let end = self.footer.as_ref().map_or("", |(footer, _)| footer.end.as_str());
         if end == "snapshot" {
-            say(before, "a snapshot after # events: only what was live then is checked");
+            say(before, event, "a snapshot after #: only what was live then is checked");
         } else {
-            say(before, "# events were in older parts that are gone (--max-trace): what they held is taken as told");
+            say(before, event, "# in older parts that are gone (--max-trace): what they held is taken as told");
         }
-        say(lost, "# events were lost, and counted");
-        say(self.footer.as_ref().map_or(0, |(f, _)| f.stacks_refused), "# stacks were not recorded, and counted");
-        say(u64::from(end == "killed"), "the program was killed, or left without exit handlers: its last state stands");
-        say(
-            u64::from(end == "cut"),
-            "recovered without a spool: its end is lost, and nobody knows how the program ended",
-        );
-        say(
-            u64::from(self.footer.is_none() && self.exited),
-            "no footer: nobody was there to add it after the program's exit",
-        );
-        say(self.books.unnumbered, "# frees of memory that was never recorded");
-        say(self.books.bad_frees, "# frees by the program of what was not live");
-        say(self.books.live() as u64, "# allocations and segments live at the end");
-        say(self.regions.open() as u64, "# regions open at the end");
-        say(self.regions.crossing, "# regions that end inside others (NVTX domains need not nest)");
-        say(self.sums.explained, "# sums read while another thread changed them");
+        say(lost, event, "# lost, and counted");
+        let refused = self.footer.as_ref().map_or(0, |(f, _)| f.stacks_refused);
+        say(refused, ["stack", "stacks"], "# not recorded, and counted");
+        let killed = "the program was killed, or left without exit handlers: its last state stands";
+        say(u64::from(end == "killed"), event, killed);
+        let cut = "recovered without a spool: its end is lost, and nobody knows how the program ended";
+        say(u64::from(end == "cut"), event, cut);
+        let unfinished = self.footer.is_none() && self.exited;
+        say(u64::from(unfinished), event, "no footer: nobody was there to add it after the program's exit");
+        say(self.books.unnumbered, free, "# of memory that was never recorded");
+        say(self.books.bad_frees, free, "# by the program of what was not live");
+        let live = ["allocation or segment", "allocations and segments"];
+        say(self.books.live() as u64, live, "# live at the end");
+        say(self.regions.open() as u64, region, "# open at the end");
+        say(self.regions.crossing, region, "# crossing others (NVTX domains need not nest)");
+        say(self.sums.explained, ["sum", "sums"], "# read while another thread changed them");
         allowed.extend(self.sums.said());
         allowed
     }

@@ -85,7 +85,7 @@ fn before_cuda_is_used() {
             format!("active 1 version {number}").as_str(),
             "stats -1, reset, trim 0, limit of none -1",
             "failures 0",
-            "stats 0, null -1, of no device -1 -1",
+            "stats 0, null -1, of no device -2 -2",
             "limits -1 -1 -1 -1",
         ]
     );
@@ -183,7 +183,10 @@ fn a_limit_that_is_set() {
     assert_eq!(ran("0:200MiB,1:50%"), format!("{small}\n{}", second(half)));
     assert_eq!(ran("1:200MiB"), format!("{whole}\n{}", second(small)));
     assert_eq!(ran("200MiB,1:50%"), format!("{small}\n{}", second(half)));
+    assert_eq!(ran("none"), ran(""));
     // Wrong: said, and no limit.
+    let missing = api("set").env("SIMGPU_DEVICES", "2").env("VRAMSCOPE_LIMIT", "7:200MiB").talks().run(Mode::Pooled);
+    assert_eq!(missing.stderr.matches("VRAMSCOPE_LIMIT: there is no device 7;").count(), 1, "{}", missing.stderr);
     assert_eq!(ran("much"), format!("{whole}\n{}", second(whole)));
     // A limit above what there is is none.
     assert_eq!(ran("100GiB").matches("1024 MiB, info 1024 MiB").count(), 2);

@@ -103,6 +103,8 @@ fn flags() {
     assert!(history.stacks().is_empty());
     assert_eq!(history.of(EventKind::SegmentAlloc).count(), 0, "the pool was off");
     let sync = Program::new("order", Link::Driver).arg("legacy_copy");
+    let poisoned = sync.launched(&["--poison", "on", "--stitch", "off", "--quiet"]).run(Mode::Bare);
+    assert_eq!(summary(&poisoned), ["--stitch has no effect without --pool on"], "{}", poisoned.stderr);
     let run = sync.launched(&["--sync", "host"]).run(Mode::Bare);
     assert!(summary(&run).iter().any(|l| l.starts_with("sync") && l.contains("host: ")), "{}", run.stderr);
 }
@@ -118,6 +120,23 @@ fn programs_that_cannot_be_run() {
 }
 
 /// A report of what a real program left reads without a warning, and names the place in its source.
+/// A folder that is known only when the program runs, or another library.
+#[test]
+fn what_was_not_recorded_is_told_with_its_reason() {
+    let program = Program::new("basics_rt", Link::Runtime13).arg("many");
+    let run = program.launched(&["--trace", "none-%p/x.jsonl"]).run(Mode::Bare);
+    let last = summary(&run).pop().expect("a line");
+    assert!(
+        last.starts_with("nothing was recorded of process ") && last.contains("/x.jsonl: the history can't"),
+        "{}",
+        run.stderr
+    );
+    let other = Program::at(Path::new(env!("CARGO_BIN_EXE_vramscope")));
+    let other = other.arg("run").arg("--lib").arg("/bin/sh").arg("/bin/true").run(Mode::Bare);
+    assert_eq!(other.status.code(), Some(2), "{}", other.stderr);
+    assert!(other.stderr.contains("/bin/sh (from --lib) is no libvramscope.so"), "{}", other.stderr);
+}
+
 #[test]
 fn a_report_of_a_real_history() {
     let run = Program::new("basics_rt", Link::Runtime13).arg("many").launched(&[]).run(Mode::Bare);

@@ -144,10 +144,16 @@ fn everything_that_can_be_asked() {
     p.waits_for("done1");
     assert_eq!(p.json(&["limit", "0.5", "--device", "0"])["devices"][0]["limit"], 512 * MB);
     assert_eq!(p.json(&["limit", "25%"])["devices"][0]["limit"], 256 * MB);
+    assert_eq!(p.json(&["limit", "0:128MiB"])["devices"][0]["limit"], 128 * MB);
+    p.says(&["limit", "25%"]);
     p.step("step2");
     p.waits_for("done2");
     assert_eq!(p.json(&["limit", "none"])["devices"][0]["limit"], 0);
-    assert!(p.fails(&["limit", "much"]).contains("512MiB"));
+    for wrong in ["much", "0", "0%", "150%", "1.5", "24", "0:1GiB,0:2GiB"] {
+        assert!(p.fails(&["limit", wrong]).contains("allowed: 24GiB, 80%, 0.8 (a share), none; or"), "{wrong}");
+    }
+    assert!(p.fails(&["limit", "0:50%,1:50%"]).contains("one device at a time"));
+    assert!(p.fails(&["limit", "7:50%"]).contains("does not use device 7"));
     assert!(p.fails(&["limit", "50%", "--device", "5"]).contains("does not use device 5"));
 
     let path = p.says(&["snapshot"]);

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::{Mode, Program};
+
 fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts")
 }
@@ -39,6 +41,31 @@ fn scripts_can_be_read() {
     let check = Path::new("import ast, sys\nfor p in sys.argv[1:]: ast.parse(open(p, encoding='utf-8').read(), p)");
     let words: Vec<&Path> = [Path::new("-c"), check].into_iter().chain(scripts.iter().map(PathBuf::as_path)).collect();
     assert_eq!(said(&python(&words)), (String::new(), true));
+}
+
+/// What a newcomer sees first: the planted leak by its line, and the training steps.
+#[test]
+fn the_quickstart_tells_its_leak() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("program");
+    let source = scripts().join("quickstart.c");
+    let built = Command::new("gcc").args(["-g", "-O1", "-o"]).arg(&program).arg(&source).arg("-ldl").status();
+    assert!(built.expect("gcc").success());
+    let run = Program::at(&program).launched(&["--trace", "q.jsonl"]).run(Mode::Bare);
+    run.assert_success();
+    assert!(run.stderr.contains("never freed  120 MiB in 60 allocations"), "{}", run.stderr);
+    let mut report = Command::new(env!("CARGO_BIN_EXE_vramscope"));
+    let report = report.arg("report").args(run.traces()).output().expect("a report");
+    let (text, content) = said(&report);
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "memory leaks: +2.00 MiB a step from",
+        "keep_loss_history: references kept",
+        "steps 60 of",
+        "120 MiB in 60 allocations",
+    ] {
+        assert!(content && one_line.contains(part), "{part} is missing in\n{text}");
+    }
 }
 
 /// A history of 2 segments of PyTorch, one mapped in pieces, and tensors in them.

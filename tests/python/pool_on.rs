@@ -56,7 +56,11 @@ fn the_compiler_does_without_trees() {
             "without a compiler".to_owned()
         });
         let trees = "True\ntrees of f with 2 inputs\ntrees of g with 1 inputs\n1\n";
-        let native = launched(&compiled("plain").env("PYTORCH_CUDA_ALLOC_CONF", "backend:native"));
+        let native = compiled("plain").env("PYTORCH_CUDA_ALLOC_CONF", "backend:native");
+        let native = native.launched(&["-q", "--pool", "on"]).run(Mode::Bare);
+        native.assert_success();
+        let said = native.stderr.lines().count();
+        tally.check(said == 1 && native.stderr.contains("keeps its own allocator"), || native.stderr.clone());
         tally.check(native.stdout == format!("False native\n{trees}"), || native.stdout.clone());
         let own = compiled("own").launched(&["-q", "--pool", "on"]).run(Mode::Bare);
         own.assert_success();

@@ -40,7 +40,7 @@ pub use alloc::{Block, Failed, Reason};
 pub use backing::{Backing, StreamId};
 pub use counts::{Counts, Level, Usage};
 pub use free::{BadFree, Free};
-pub use options::{Options, PAGE};
+pub use options::{LEAST_SPLIT, Options, PAGE};
 pub use order::Mark;
 pub use snapshot::{BlockState, BlockView, ChunkView, Snapshot};
 

@@ -6,6 +6,9 @@ pub const PAGE: u64 = 2 << 20;
 /// PyTorch's `kLargeBuffer`: so much of a block that is never split may stay unused.
 pub const UNUSED: u64 = 20 << 20;
 
+/// The least of [`Options::max_split`], as in PyTorch: what is smaller than its large blocks would be of no use.
+pub const LEAST_SPLIT: u64 = 20 << 20;
+
 /// How an arena behaves. Sizes are bytes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

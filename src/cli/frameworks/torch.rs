@@ -1,6 +1,8 @@
 //! PyTorch: its allocator's settings, `PYTORCH_CUDA_ALLOC_CONF` and (from 2.9 on, read where the first is not set)
 //! `PYTORCH_ALLOC_CONF`, with `backend:cudaMallocAsync` in them.
 
+use vramscope_core::arena::LEAST_SPLIT;
+
 use super::Wanted;
 
 /// The variables, in the order in which PyTorch looks.
@@ -36,12 +38,22 @@ pub fn ask(env: &dyn Fn(&str) -> Option<String>, wanted: &mut Wanted) {
                 .to_owned(),
         );
     }
+    if let [(older, a), (newer, b)] = given.as_slice()
+        && !options(a).eq(options(b))
+    {
+        wanted.say(format!("{older} and {newer} differ; the pool looks at the first, as PyTorch does"));
+    }
     for (option, setting) in CARRIED {
-        if let Some(setting_value) = value(first, option).and_then(|v| carried(option, v))
-            && env(setting).is_none()
-        {
-            wanted.say(format!("{option} of PyTorch's holds for the pool ({setting}={setting_value})"));
-            wanted.set(setting, setting_value);
+        let Some(text) = value(first, option) else { continue };
+        match (carried(option, text), env(setting)) {
+            (Err(allowed), _) => wanted.say(format!("{option}:{text} of PyTorch's is left out; allowed: {allowed}")),
+            (Ok(_), Some(own)) => {
+                wanted.say(format!("{option}:{text} of PyTorch's is left out, as {setting} is {own}"))
+            }
+            (Ok(value), None) => {
+                wanted.say(format!("{option} of PyTorch's holds for the pool ({setting}={value})"));
+                wanted.set(setting, value);
+            }
         }
     }
     wanted.set(CONF[0], merged(first));
@@ -84,14 +96,14 @@ fn merged(text: &str) -> String {
     std::iter::once(BACKEND).chain(kept).collect::<Vec<_>>().join(",")
 }
 
-/// As a setting of ours; `None` for what PyTorch would refuse, too.
-fn carried(option: &str, value: &str) -> Option<String> {
+/// As a setting of ours, or what is allowed.
+fn carried(option: &str, value: &str) -> Result<String, String> {
     if option == "max_split_size_mb" {
-        let mib = value.parse::<u64>().ok().filter(|n| *n > 0)?;
-        return Some(mib.checked_mul(1 << 20)?.to_string());
+        let bytes = value.parse::<u64>().ok().and_then(|mib| mib.checked_mul(1 << 20)).filter(|b| *b >= LEAST_SPLIT);
+        return bytes.map(|b| b.to_string()).ok_or_else(|| format!("{} or more", LEAST_SPLIT >> 20));
     }
-    value.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0)?;
-    Some(value.to_owned())
+    let share = value.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0);
+    share.map(|_| value.to_owned()).ok_or_else(|| "a number between 0 and 1".to_owned())
 }
 
 #[cfg(test)]
@@ -146,8 +158,21 @@ mod tests {
         assert_eq!((set["VRAMSCOPE_GC_THRESHOLD"].as_str(), set[CONF[0]].as_str()), ("0.6", BACKEND));
         assert_eq!(notes.len(), 2);
         let (set, notes) = asked(&[(CONF[0], "max_split_size_mb:128"), ("VRAMSCOPE_MAX_SPLIT_SIZE", "1GiB")]);
-        assert!(set.len() == 1 && notes.is_empty(), "{set:?} {notes:?}");
-        let (set, _) = asked(&[(CONF[0], "garbage_collection_threshold:7,max_split_size_mb:x")]);
-        assert_eq!(set.len(), 1);
+        assert!(
+            set.len() == 1 && notes[0].ends_with("left out, as VRAMSCOPE_MAX_SPLIT_SIZE is 1GiB"),
+            "{set:?} {notes:?}"
+        );
+    }
+
+    #[test]
+    fn what_the_pool_cannot_do_is_said() {
+        for wrong in ["garbage_collection_threshold:7", "max_split_size_mb:x", "max_split_size_mb:1"] {
+            let (set, notes) = asked(&[(CONF[0], wrong)]);
+            assert_eq!((set.len(), set[CONF[0]].as_str(), notes.len()), (1, BACKEND, 1));
+            assert!(notes[0].starts_with(&format!("{wrong} of PyTorch's is left out; allowed: ")), "{notes:?}");
+        }
+        let (_, notes) = asked(&[(CONF[0], "max_split_size_mb:64"), (CONF[1], "max_split_size_mb:128")]);
+        assert!(notes.len() == 2 && notes[0].contains("differ"), "{notes:?}");
+        assert!(asked(&[(CONF[0], "a:1 ,b:2"), (CONF[1], "a:1,b:2")]).1.is_empty());
     }
 }

@@ -8,11 +8,24 @@ import vramscope
 from api_driver import MB, alloc, free, start
 
 assert vramscope.active() is True
-assert vramscope.stats() == {}  # no context yet
+assert vramscope.stats() == {} and set(vramscope.stats(5).values()) == {0}  # no context yet
 start()
 p = alloc(10 * MB)
 s = vramscope.stats(0)
-assert vramscope.stats() == {0: s} and set(vramscope.stats(5).values()) == {0}
+assert vramscope.stats() == {0: s}
+
+
+def refused(error, call, *arguments):
+    try:
+        call(*arguments)
+    except error as e:
+        return str(e)
+    raise AssertionError(f"{call.__name__}{arguments} is no {error.__name__}")
+
+
+for missing in (5, -1, 2**40, "x", 0.0, True):
+    for call in (vramscope.stats, vramscope.reset_peak, lambda device: vramscope.set_limit(MB, device)):
+        assert "device" in refused(ValueError, call, missing)
 assert s["allocated"] == s["active"] == s["reserved"] == s["pool_active"] == 10 * MB, s
 assert s["inactive"] == s["pool_inactive"] == s["tensors"] == s["pinned"] == s["limit"] == 0 and s["allocations"] == 1
 q = alloc(20 * MB)
@@ -34,17 +47,8 @@ free(alloc(60 * MB))
 vramscope.set_limit(1.0)
 vramscope.set_limit(None)
 assert vramscope.stats(0)["limit"] == 0
-for wrong in (-1, 1.5):
-    try:
-        vramscope.set_limit(wrong)
-        raise AssertionError(wrong)
-    except ValueError:
-        pass
-try:
-    vramscope.set_limit(MB, device=-1)
-    raise AssertionError("no such device")
-except ValueError:
-    pass
+for wrong in (-1, 1.5, 0, 0.0, float("nan"), 2**64, True, "24GiB", [1]):
+    assert "None for no limit" in refused(ValueError, vramscope.set_limit, wrong)
 
 vramscope.snapshot("live.jsonl.zst")
 try:
@@ -68,6 +72,7 @@ def fails():
     raise RuntimeError("of the callback's own")
 
 
+refused(TypeError, vramscope.on_oom, 3)
 remove_fails = vramscope.on_oom(fails)
 remove = vramscope.on_oom(callback)
 
@@ -96,6 +101,10 @@ vramscope.on_oom(lambda: again.append(1))
 time.sleep(0.05)
 assert alloc(2000 * MB) == -2
 within(10, lambda: len(again) == 1)
+time.sleep(0.1)
+assert len(again) == 1
+vramscope.on_oom(None)
+assert alloc(2000 * MB) == -2
 time.sleep(0.1)
 assert len(again) == 1
 
