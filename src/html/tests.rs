@@ -345,14 +345,7 @@ fn a_snapshot_is_one_moment() {
     s.pooled(Source::Hit, 3 * MIB, 4 * MIB, 0, segment);
     s.direct(Memory::Device, 2 * MIB, 0, 0);
     s.lines.retain(|l| !matches!(l, Line::Event(_, e) if e.id == id || e.kind == EventKind::Free));
-    for line in &mut s.lines {
-        match line {
-            Line::Header(h) => h.events_before = 7,
-            Line::Event(thread, event) => *line = Line::Live(*thread, *event),
-            _ => {}
-        }
-    }
-    s.footer("snapshot");
+    s.becomes_snapshot();
     let run = played(&s, &Limits::of(1));
     let curve = &run.curves[&0];
     assert_eq!((run.start, run.end, curve.peak), (s.time, s.time, s.time));

@@ -149,6 +149,18 @@ impl Script {
         });
     }
 
+    /// What was written becomes a snapshot: everything of it lives.
+    pub fn becomes_snapshot(&mut self) {
+        for line in &mut self.lines {
+            match line {
+                Line::Header(h) => h.events_before = 7,
+                Line::Event(thread, event) => *line = Line::Live(*thread, *event),
+                _ => {}
+            }
+        }
+        self.footer("snapshot");
+    }
+
     pub fn footer(&mut self, end: &str) {
         let events = self.lines.iter().filter(|l| matches!(l, Line::Event(..))).count() as u64;
         let footer = Footer {

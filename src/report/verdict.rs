@@ -338,14 +338,7 @@ mod tests {
     fn a_snapshot_is_one_moment() {
         let mut s = Script::new();
         s.direct(Memory::Device, 200 * MIB, 0, 0);
-        for line in &mut s.lines {
-            match line {
-                Line::Header(h) => h.events_before = 7,
-                Line::Event(thread, event) => *line = Line::Live(*thread, *event),
-                _ => {}
-            }
-        }
-        s.footer("snapshot");
+        s.becomes_snapshot();
         let v = verdict(&s);
         assert_eq!(v.about, About::Snapshot);
         assert!(v.text.starts_with("a snapshot: 200 MiB active, 200 MiB reserved at one moment"), "{}", v.text);

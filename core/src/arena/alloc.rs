@@ -5,7 +5,7 @@ use super::claim::{Ask, Claim, Plan};
 use super::index::Region;
 use super::options::PAGE;
 use super::slot::{GRAIN, State};
-use super::{Arena, Core, counts::count, front};
+use super::{Arena, counts::count, front};
 use std::sync::atomic::Ordering::*;
 
 /// Larger requests fail at once: no device has so much.
@@ -86,21 +86,18 @@ impl<B: Backing> Arena<B> {
         }
         let taken = taken.or_else(|| core.take(&self.map, bytes, stream.0));
         let taken = taken.or_else(|| core.take_stitched(&self.map, bytes, stream.0));
-        let learn = |core: &mut Core<B>, n| {
-            if large {
-                core.habits.learn(stream.0, bytes, self.map.slots.get(n).address());
-            }
-            n
-        };
         let n = match taken {
-            Some(n) => learn(&mut core, n),
+            Some(n) => n,
             None => {
                 drop(core);
                 let n = self.alloc_slowly(bytes, stream.0)?;
                 core = self.lock();
-                learn(&mut core, n)
+                n
             }
         };
+        if large {
+            core.habits.learn(stream.0, bytes, self.map.slots.get(n).address());
+        }
         drop(core);
         // Nobody else knows the number: it is in no bin, and no free of it can begin before its word says `Live`.
         let slot = self.map.slots.get(n);

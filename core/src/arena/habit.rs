@@ -8,7 +8,7 @@
 //! It is a guess: what is not free there, or not for this stream, is looked for as ever.
 //!
 //! Sizes may repeat while frees do not. Then much is never free again where it was, and to put the rest there only keeps best fit
-//! from its work: up to ten times as many chunks are mapped. So where guesses stay wrong, the stream does without for a while.
+//! from its work: up to 17 times as many chunks are mapped. So where guesses stay wrong, the stream does without for a while.
 
 use super::stream::Numbers;
 use std::collections::VecDeque;
@@ -123,7 +123,7 @@ impl Habit {
             self.grow();
         }
         let leaving = self.next.checked_sub(CONTEXT as u64).and_then(|n| self.request(n)).map_or(0, |r| r.0);
-        self.hash = self.hash.wrapping_mul(FACTOR).wrapping_add(bytes).wrapping_sub(leaving.wrapping_mul(LEAVING));
+        self.roll(bytes, leaving);
         let at = self.next as usize & (self.requests.len() - 1);
         self.requests[at] = (bytes, address);
         self.next += 1;
@@ -144,6 +144,11 @@ impl Habit {
             self.longest = length;
             self.trial = Trial::default();
         }
+    }
+
+    /// A size comes into the context, and one leaves it.
+    fn roll(&mut self, bytes: u64, leaving: u64) {
+        self.hash = self.hash.wrapping_mul(FACTOR).wrapping_add(bytes).wrapping_sub(leaving.wrapping_mul(LEAVING));
     }
 
     /// Where a context is noted.
@@ -170,8 +175,7 @@ impl Habit {
         self.hash = 0;
         for n in 0..self.next as usize {
             let leaving = n.checked_sub(CONTEXT).map_or(0, |n| self.requests[n].0);
-            let bytes = self.requests[n].0;
-            self.hash = self.hash.wrapping_mul(FACTOR).wrapping_add(bytes).wrapping_sub(leaving.wrapping_mul(LEAVING));
+            self.roll(self.requests[n].0, leaving);
             let place = self.place();
             self.after[place] = n as u32 + 1;
         }

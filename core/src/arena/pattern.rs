@@ -8,14 +8,14 @@ use super::stitch::{Range, first};
 
 /// What one could be made of.
 struct Sketch {
-    /// A chunk of which the end is free.
-    start: Option<Range>,
+    /// A chunk of which so much is free at the end.
+    start: Option<(u64, Range)>,
     /// Chunks that are free.
     chunks: Vec<Range>,
     /// Bytes of new memory.
     maps: u64,
-    /// A chunk of which the beginning is free.
-    end: Option<Range>,
+    /// A chunk of which so much is free at the beginning.
+    end: Option<(u64, Range)>,
 }
 
 impl Sketch {
@@ -74,8 +74,7 @@ impl<B: Backing> Core<B> {
         chunks.sort_unstable();
         // In this order fewer may do, for chunks differ in size. What is mapped must be the block's: another thread could
         // unmap the rest meanwhile.
-        let suffix = start.and_then(|c| self.suffix(m, c, stream)).unwrap_or(0);
-        let prefix = end.and_then(|c| self.prefix(m, c, stream)).unwrap_or(0);
+        let (suffix, prefix) = (start.map_or(0, |s| s.0), end.map_or(0, |e| e.0));
         let mut sum = 0;
         chunks.retain(|c| {
             let needed = suffix + sum < bytes;
@@ -85,7 +84,7 @@ impl<B: Backing> Core<B> {
         // With large chunks the ends may have more than was looked for: so much less is new, and less than a page of that is left.
         let maps = bytes.saturating_sub(suffix + sum + prefix).next_multiple_of(PAGE);
         let (of_start, of_end) = (suffix.min(bytes), bytes.saturating_sub(suffix + sum + maps));
-        let end = end.filter(|_| of_end > 0);
+        let (start, end) = (start.map(|s| s.1), end.filter(|_| of_end > 0).map(|e| e.1));
         if maps >= instead || chunks.is_empty() && start.is_none() && end.is_none() {
             return None;
         }
@@ -167,7 +166,7 @@ impl<B: Backing> Core<B> {
                 Some((s.0 + e.0, *s, *e))
             };
             if let Some((_, s, e)) = starts.iter().filter_map(pair).min() {
-                let some = |part: (u64, Range)| (part.0 > 0).then_some(part.1);
+                let some = |part: (u64, Range)| Some(part).filter(|p| p.0 > 0);
                 // With as much at the beginning as is needed, nothing is needed at the end.
                 let end = some(e).filter(|_| s.0 < need);
                 return Sketch { start: some(s), end, ..less };
