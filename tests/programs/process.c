@@ -212,14 +212,23 @@ static void case_destructor(void) {
   setenv("FREE_IN_DESTRUCTOR", "1", 1);
   work();
 }
-/* A thread that frees in the destructor of its own data. */
-/* The process ends while a thread makes its first calls. */
+/* The process ends while a thread makes its first calls: any of them may find that the driver has ended (4), as when bare. */
 static volatile int begins;
-static void *begins_late(void *unused) {
+static void until_the_end(CUresult code) {
+  if (code != CUDA_ERROR_DEINITIALIZED) MUST(code);
+  else
+    for (;;) pause();
+}
+static void* begins_late(void* unused) {
+  CUdevice device;
+  CUcontext ctx;
   (void)unused;
   begins = 1;
-  primary(0);
-  kept = take(30000);
+  until_the_end(cuInit(0));
+  until_the_end(cuDeviceGet(&device, 0));
+  until_the_end(cuDevicePrimaryCtxRetain(&ctx, device));
+  until_the_end(cuCtxSetCurrent(ctx));
+  until_the_end(cuMemAlloc(&kept, 30000));
   for (;;) pause();
   return NULL;
 }
@@ -229,6 +238,7 @@ static void case_exits_at_start(void) {
   while (!begins) usleep(10);
   usleep((useconds_t)(getpid() * 37 % 5000));
 }
+/* A thread that frees in the destructor of its own data. */
 static pthread_key_t key;
 static void key_ends(void* p) {
   static __thread int round;
