@@ -262,6 +262,13 @@ fn a_limit_of_the_process() {
     with_script(|s| {
         let (_, text) = s.explain(&Failure { free: 50 * GIB, ..failure() });
         assert!(text.contains("50.0 GiB are free on the GPU: a limit of this process"));
+        // PyTorch asks for a segment, which the limit has no room for, though it has for the tensor.
+        for (asked, room, by_limit) in [(1, 1, true), (1, 2, false), (9, 10, true), (9, 20, false), (11, 11, true)] {
+            let limit = Some((GIB, GIB - (room << 20)));
+            let (_, text) = s.explain(&Failure { asked: (asked << 20) - 512, limit, free: 50 * GIB, ..failure() });
+            assert_eq!(text.contains("VRAMSCOPE_LIMIT lets this process have"), by_limit, "{asked} of {room}: {text}");
+            assert_eq!(text.contains("set_per_process_memory_fraction?"), !by_limit, "{asked} of {room}: {text}");
+        }
     });
 }
 

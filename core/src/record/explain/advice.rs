@@ -31,7 +31,7 @@ pub(super) fn of(live: &Live, failure: &Failure, books: &Books, held: &[Held]) -
 /// The device has room: something else says no.
 fn limit(failure: &Failure, advice: &mut Vec<String>) {
     if let Some((limit, used)) = failure.limit
-        && used.saturating_add(failure.asked) > limit
+        && used.saturating_add(driver_request(failure)) > limit
     {
         advice.push(format!(
             "VRAMSCOPE_LIMIT lets this process have {}, and {} of it are in use: raise or drop it (the GPU itself has {} free), or this is how it would end on such a card",
@@ -48,6 +48,18 @@ fn limit(failure: &Failure, advice: &mut Vec<String>) {
             "{} are free on the GPU: a limit of this process refused the request{by}",
             bytes(failure.free)
         ));
+    }
+}
+
+/// What the driver was asked for: PyTorch rounds a tensor that is in none of its segments up to a segment (its
+/// kSmallBuffer, kLargeBuffer and kRoundLarge).
+fn driver_request(failure: &Failure) -> u64 {
+    const MIB: u64 = 1 << 20;
+    match failure.asked {
+        asked if failure.what != PYTORCH => asked,
+        asked if asked <= MIB => 2 * MIB,
+        asked if asked < 10 * MIB => 20 * MIB,
+        asked => asked.checked_next_multiple_of(2 * MIB).unwrap_or(asked),
     }
 }
 
