@@ -218,8 +218,7 @@ fn insert(handle: Context, device: i32, primary: bool) -> Option<ContextId> {
     s.taken.store(0, Relaxed);
     s.streams.store(l.streamed.contains(&handle), Relaxed);
     l.streamed.retain(|h| *h != handle);
-    s.handle.store(handle, Release);
-    drop(l);
+    // Before another thread can use the number, or be killed with the process when it has: what it means comes first.
     recorder::define_device(device);
     recorder::event(&Event {
         kind: EventKind::Context,
@@ -228,6 +227,8 @@ fn insert(handle: Context, device: i32, primary: bool) -> Option<ContextId> {
         extra: [device as u64, u64::from(primary), 0],
         ..Event::default()
     });
+    s.handle.store(handle, Release);
+    drop(l);
     Some(ContextId(i as u16))
 }
 

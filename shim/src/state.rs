@@ -83,16 +83,19 @@ fn start() -> bool {
     !FORK_PAGE.load(Acquire).is_null() && !BROKEN.load(Relaxed)
 }
 
-/// Another thread is starting us, which takes a millisecond. It is not waited for at any price (0.2 s): what it needs may be a lock
-/// that the waiting thread holds (a constructor, under the loader's), and in a forked child it does not exist. The call is
-/// then served natively.
+/// Another thread is starting us, which takes a millisecond, and more on a machine with much to do. It is not waited for at any
+/// price (5 s, once): what it needs may be a lock that the waiting thread holds (a constructor, under the loader's), and in a
+/// forked child it does not exist. Calls are then served natively, and the end of the process may leave a spool behind.
 fn wait_started(mine: bool) {
-    for round in 0..if mine { 37 } else { 0 } {
-        if !FORK_PAGE.load(Acquire).is_null() || BROKEN.load(Relaxed) {
+    const ROUNDS: u32 = 790;
+    static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+    for round in 0..if mine { ROUNDS } else { 0 } {
+        if !FORK_PAGE.load(Acquire).is_null() || BROKEN.load(Relaxed) || GIVEN_UP.load(Relaxed) {
             return;
         }
         nap::growing(round);
     }
+    GIVEN_UP.store(mine, Relaxed);
 }
 
 /// For the end of a process: whether it is the one that started us, after waiting a little while for a thread that is at it.

@@ -1,7 +1,7 @@
-//! What a number means stands before its first use, and once: modules, texts, places in Python, stacks. A context is met
-//! by one thread while others may use it already: it is met somewhere.
+//! What a number means stands before its first use: modules, texts, places in Python, stacks, contexts. All but the last
+//! stand once.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::trace::{Frame, Line};
@@ -41,8 +41,6 @@ pub struct Definitions {
     places: Known,
     stacks: Known,
     contexts: HashSet<u16>,
-    /// Used, and not met so far: another thread may be about to say what it is.
-    unmet: BTreeMap<u16, At>,
     /// Stacks, for the end.
     pub count: u64,
 }
@@ -92,22 +90,13 @@ impl Definitions {
         self.stacks.use_of("stack", e.stack.into(), at, findings);
         self.modules.use_of("module", e.caller.into(), at, findings);
         match e.kind {
-            EventKind::Context => {
-                self.contexts.insert(e.context);
-                self.unmet.remove(&e.context);
-            }
+            EventKind::Context => drop(self.contexts.insert(e.context)),
             EventKind::Mark | EventKind::RegionBegin => self.texts.use_of("text", e.extra[0], at, findings),
-            _ if e.context != 0 && !self.contexts.contains(&e.context) => {
-                self.unmet.entry(e.context).or_insert(at);
+            // Said once of each.
+            _ if e.context != 0 && self.contexts.insert(e.context) => {
+                findings.add(Kind::Undefined, at, || format!("context {}", e.context));
             }
             _ => {}
-        }
-    }
-
-    /// Contexts that were used and never met.
-    pub fn finish(&mut self, findings: &mut Findings) {
-        for (context, at) in &self.unmet {
-            findings.add(Kind::Undefined, *at, || format!("context {context}"));
         }
     }
 }

@@ -83,6 +83,9 @@ fn ends_at_the_start() {
         let run = process("exits_at_start").unhooked().run(Mode::ALL[i % Mode::ALL.len()]);
         run.assert_success();
     }
+    for mode in Mode::ALL {
+        process("exits_at_slow_start").unhooked().run(*mode).assert_success();
+    }
 }
 
 /// What is freed after our own exit handler is still in the history; what the driver no longer takes was not freed.
@@ -110,6 +113,16 @@ fn many_threads_at_once() {
     runs[0].assert_success();
     for run in &runs[1..] {
         assert_eq!(run.history().allocations(), 64 * 50 + 12, "{run}");
+    }
+}
+
+/// What is recorded of a context comes before what was allocated in it, whichever thread met it first.
+#[test]
+fn a_context_comes_before_what_is_in_it() {
+    let runs = process("threads_first").env("SIMGPU_NAME_US", "50000").same(Mode::ALL);
+    runs[0].assert_success();
+    for run in &runs[1..] {
+        assert_eq!(run.history().allocations(), 8 * 20 + 12, "{run}");
     }
 }
 

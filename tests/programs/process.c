@@ -1,5 +1,6 @@
 /* The ways in which processes and threads begin and end. */
 #include "common.h"
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -232,6 +233,20 @@ static void* begins_late(void* unused) {
   for (;;) pause();
   return NULL;
 }
+/* What is exported is found before the C library's: memory for what is set up takes long to get, as on a machine with much to do. */
+static volatile int slowly;
+static volatile int gets_memory;
+int posix_fallocate(int file, off_t start, off_t length) {
+  gets_memory = 1;
+  if (slowly) usleep(700000);
+  return fallocate(file, 0, start, length) ? errno : 0;
+}
+static void case_exits_at_slow_start(void) {
+  pthread_t t;
+  slowly = 1;
+  REQUIRE(!pthread_create(&t, NULL, begins_late, NULL));
+  for (int i = 0; i < 500 && !gets_memory; ++i) usleep(1000);
+}
 static void case_exits_at_start(void) {
   pthread_t t;
   REQUIRE(!pthread_create(&t, NULL, begins_late, NULL));
@@ -302,6 +317,23 @@ static void case_threads_at_once(void) {
   pthread_t t[64];
   for (int i = 0; i < 64; ++i) REQUIRE(!pthread_create(&t[i], NULL, small, NULL));
   for (int i = 0; i < 64; ++i) pthread_join(t[i], NULL);
+  again();
+}
+/* All of them meet the context for the first time. */
+static pthread_barrier_t together;
+static void* first(void* unused) {
+  (void)unused;
+  primary(0);
+  pthread_barrier_wait(&together);
+  for (int i = 0; i < 20; ++i) MUST(cuMemFree(take(700)));
+  return NULL;
+}
+static void case_threads_first(void) {
+  pthread_t t[8];
+  REQUIRE(!pthread_barrier_init(&together, NULL, 8));
+  for (int i = 0; i < 8; ++i) REQUIRE(!pthread_create(&t[i], NULL, first, NULL));
+  for (int i = 0; i < 8; ++i) pthread_join(t[i], NULL);
+  work();
   again();
 }
 /* Threads cancelled inside a call of the driver. */
@@ -457,6 +489,6 @@ static void case_chdir(void) {
 }
 CASES(CASE(fork_exit), CASE(fork__exit), CASE(fork_cuda), CASE(fork_exec), CASE(worker), CASE(clone), CASE(vfork), CASE(fork_first),
       CASE(fork_threads), CASE(exec), CASE(_exit), CASE(quick_exit), CASE(abort), CASE(segfault), CASE(killed), CASE(thread_exits),
-      CASE(main_ends), CASE(exits_at_start), CASE(atexit), CASE(atexit_between), CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
-      CASE(threads_one_by_one), CASE(threads_at_once), CASE(cancel), CASE(cancel_unpooled), CASE(cancel_waiting), CASE(signals),
+      CASE(main_ends), CASE(exits_at_start), CASE(exits_at_slow_start), CASE(atexit), CASE(atexit_between), CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
+      CASE(threads_one_by_one), CASE(threads_at_once), CASE(threads_first), CASE(cancel), CASE(cancel_unpooled), CASE(cancel_waiting), CASE(signals),
       CASE(handler_allocates), CASE(close_all), CASE(close_standard), CASE(numbers), CASE(chdir))

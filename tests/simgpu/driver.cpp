@@ -46,7 +46,7 @@ static std::map<std::string, Failure>& failures() {
   return table;
 }
 static std::map<std::string, long>& delays() {
-  static auto& table = *new std::map<std::string, long>{{"cuMemAlloc_v2", env("SIMGPU_MALLOC_US", 0)}, {"cuMemFree_v2", env("SIMGPU_FREE_US", 0)}};
+  static auto& table = *new std::map<std::string, long>{{"cuMemAlloc_v2", env("SIMGPU_MALLOC_US", 0)}, {"cuMemFree_v2", env("SIMGPU_FREE_US", 0)}, {"cuDeviceGetName", env("SIMGPU_NAME_US", 0)}};
   return table;
 }
 
@@ -73,13 +73,15 @@ bool begin(Frame& frame, CUresult& refused) {
   // memory pool does in its tables alone. The lock is not waited for: a raw clone may have left it taken.
   bool tables_only = !strcmp(frame.name, "cuMemAllocAsync") || !strcmp(frame.name, "cuMemFreeAsync") || !strcmp(frame.name, "cuStreamSynchronize");
   if (in_child() && !(tables_only && frame.lock.try_lock())) { refused = CUDA_ERROR_NOT_INITIALIZED; return false; }
+  // What asks of a device only holds nobody up.
+  if (frame.needs == INIT) busy(frame.name);
   if (!frame.lock.owns_lock()) frame.lock.lock();
   frame.outer = frame_now;
   frame_now = &frame;
   if (gone) { refused = CUDA_ERROR_DEINITIALIZED; return false; }
   if (self().in_host_function && !(frame.needs & ALWAYS)) { refused = CUDA_ERROR_NOT_PERMITTED; return false; }
   if ((refused = injected(frame.name)) != CUDA_SUCCESS) return false;
-  busy(frame.name);
+  if (frame.needs != INIT) busy(frame.name);
   if ((frame.needs & INIT) && !initialised) { refused = CUDA_ERROR_NOT_INITIALIZED; return false; }
   bool context = (frame.needs & CONTEXT) == CONTEXT;
   if (context && !top()) { refused = CUDA_ERROR_INVALID_CONTEXT; return false; }
