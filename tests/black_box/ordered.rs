@@ -85,6 +85,23 @@ fn what_a_capture_forbids() {
     same(&ordered("forbidden"));
 }
 
+/// Under a memory checker: each kernel finds its blocks alive, until its stream has got to their frees.
+#[test]
+fn no_kernel_strays() {
+    let strict = |p: Program| p.env("SIMGPU_STRICT", "1");
+    for case in ["one_stream", "steal", "freed_elsewhere", "ended_streams", "graph", "captures"] {
+        same(&strict(ordered(case)));
+    }
+    for case in ["combed", "threshold", "pools"] {
+        same(&strict(memory(case)));
+    }
+    for case in ["past_the_end", "after_its_free"] {
+        let program = ordered(case);
+        assert!(program.run(Mode::Bare).stdout.contains("= 0\n"), "{case}: pages are looked at");
+        assert!(strict(program).run(Mode::Bare).stdout.contains("= 700\n"), "{case}");
+    }
+}
+
 /// Natively a request gets new memory before it is made to wait for another stream's.
 #[test]
 fn nobody_waits_for_an_endless_kernel() {
