@@ -8,7 +8,7 @@ refuse() {
     exit 255
 }
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-vramscope=$(readlink -f "${VRAMSCOPE:-$root/target/release/vramscope}") || exit 255
+vramscope=$(readlink -m "${VRAMSCOPE:-$root/target/release/vramscope}")
 library=${VRAMSCOPE_LIBRARY:-}
 for f in "$(dirname "$vramscope")/libvramscope.so" "$(dirname "$vramscope")/../lib/libvramscope.so"; do
     [ -z "$library" ] && [ -e "$f" ] && library=$(readlink -f "$f")

@@ -91,7 +91,8 @@ wrong=$(cat "$tmp"/rows/* | grep -c '|WRONG$')
 {
     { echo "program|bare|${modes// /|}|verdict"; cat "$tmp"/rows/*; } |
         aligned
-    # Alone: what is timed.
+    # Alone: what is timed, and what may hang.
+    if [ $# = 0 ] && build "$here/thread_ends.c"; then timeout 75 "$tmp/thread_ends" | sed 's/^/thread_ends, bare: /'; fi
     if [ $# = 0 ] && "$cuda/bin/nvcc" -std=c++17 -O2 -arch=native -o "$tmp/stitch" "$here/stitch.cu" -lcuda >"$raw/build-stitch.log" 2>&1; then
         for size in 8 2 32; do
             "$tmp/stitch" $size 2>&1 | sed 's/^/stitch, bare: /'

@@ -115,6 +115,19 @@ fn threads() {
     }
 }
 
+/// The program that tells on hardware what a thread may leave behind when it ends.
+#[test]
+fn what_a_thread_leaves() {
+    let program = Program::at(&build::program_at(&build::root().join("scripts/gpu/thread_ends.c"), Link::Runtime13));
+    for row in ["no_pool", "live_and_work_pending", "free_and_work_pending", "the_same_own_pool", "handed_over"] {
+        for mode in [Mode::Bare, Mode::Ordered] {
+            let run = program.clone().arg(row).run(mode);
+            run.assert_success();
+            assert!(run.stdout.ends_with("main ends\n"), "{row}, {run}: {}", run.stdout);
+        }
+    }
+}
+
 /// Threads that wait for the one that starts the recorder, or for a ring, woke so often that it got no processor: now and
 /// then seconds for what takes a tenth of one. And what a thread without a ring did was lost, always some, the segments that it
 /// took among it: then others' blocks lay in none. (A machine that stalls for long still loses some. Not three times.)
