@@ -8,49 +8,33 @@
 # The exit code is the number of wrong rows of the table. README.md beside this file says what each case shows.
 # Environment: VRAMSCOPE (the command, its library beside it), MODES ("auto off", also "on"), PYTHON, LIMIT (seconds a
 # program), KEEP=1 (the histories go to LOGS/histories).
-set -u
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
+. "$here/common.sh"
 logs=${1:-./pytorch-logs}
 [ $# -gt 0 ] && shift
 all_cases="transformer resnet gpt2 graphs compile expandable mempool profiler workers share ddp fsdp mistakes oom"
 cases=${*:-$all_cases}
-for c in $cases; do
-    case " $all_cases " in *" $c "*) ;; *) echo "pytorch.sh: no case $c; there are: $all_cases" >&2; exit 255 ;; esac
-done
-
-vramscope=$(readlink -f "${VRAMSCOPE:-$root/target/release/vramscope}") || exit 255
-if [ ! -x "$vramscope" ]; then
-    echo "pytorch.sh: no vramscope at $vramscope: cargo build --release --workspace, or set VRAMSCOPE" >&2
-    exit 255
-fi
+# shellcheck disable=SC2086 # words
+only_known "$all_cases" $cases
+logs_in "$logs"
 modes=${MODES:-auto off}
 for m in $modes; do
-    case $m in auto | off | on) ;; *) echo "pytorch.sh: no mode $m; there are: auto off on" >&2; exit 255 ;; esac
+    case $m in auto | off | on) ;; *) refuse "no mode $m; there are: auto off on" ;; esac
 done
 limit=${LIMIT:-75}
-python=${PYTHON:-python3}
-unset LD_PRELOAD PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
-for v in $(compgen -e | grep '^VRAMSCOPE'); do unset "$v"; done
-
-mkdir -p "$logs/raw"
-logs=$(cd "$logs" && pwd)
-raw=$logs/raw
+unset PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF PYTORCH_NO_CUDA_MEMORY_CACHING
 [ -n "${KEEP:-}" ] && mkdir -p "$logs/histories"
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/vramscope-pytorch.XXXXXX")
-trap 'rm -rf "$tmp"' EXIT
 mkdir -p "$tmp/rows" "$tmp/trace" "$tmp/cwd"
-export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TORCHINDUCTOR_CACHE_DIR=$tmp/inductor TRITON_CACHE_DIR=$tmp/triton
+export TORCHINDUCTOR_CACHE_DIR=$tmp/inductor TRITON_CACHE_DIR=$tmp/triton
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} TORCH_NCCL_ASYNC_ERROR_HANDLING=0 TOKENIZERS_PARALLELISM=false
-started=$SECONDS
 
 versions=$(cd "$tmp/cwd" && "$python" -c '
 import torch
 print(torch.cuda.device_count() if torch.cuda.is_available() else 0)
 print("PyTorch", torch.__version__, "CUDA", torch.version.cuda, *{torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())})
-' 2>"$raw/versions.err") || { echo "pytorch.sh: $python has no working PyTorch: $(tail -n 1 "$raw/versions.err")" >&2; exit 255; }
+' 2>"$raw/versions.err") || refuse "$python has no working PyTorch: $(tail -n 1 "$raw/versions.err")"
 gpus=$(head -n 1 <<<"$versions")
-[ "$gpus" -gt 0 ] || { echo "pytorch.sh: PyTorch finds no GPU" >&2; exit 255; }
+[ "$gpus" -gt 0 ] || refuse "PyTorch finds no GPU"
 
 # ------------------------------------------------------------------------------------------------- running and judging
 
@@ -278,24 +262,9 @@ table() {
 wrong=$(table | awk -F'|' 'NR > 1 && $NF ~ /^WRONG/' | wc -l)
 {
     tail -n 1 <<<"$versions"
-    table | awk -F'|' '{ n++; for (i = 1; i <= NF; i++) { c[n, i] = $i; if (length($i) > w[i]) w[i] = length($i) }; if (NF > f) f = NF }
-        END { for (r = 1; r <= n; r++) { s = ""; for (i = 1; i <= f; i++) s = s sprintf(i < f ? "%-" w[i] + 2 "s" : "%s", c[r, i]); print s } }'
+    table | aligned
     echo "$(($(table | wc -l) - 1)) rows, $wrong wrong, $(table | awk -F'|' 'NR > 1 && $NF ~ /^skipped/' | wc -l) skipped, $((SECONDS - started)) s"
     echo "a cell: median of a step, peak allocated of peak reserved; in brackets what could not be compared, since it varies bare"
 } >"$logs/table.txt"
-{
-    cat "$logs/table.txt"
-    [ -e "$tmp/details" ] && { echo; echo "== details"; cat "$tmp/details"; }
-    for f in "$raw"/*; do
-        [ -s "$f" ] || continue
-        echo
-        echo "== $(basename "$f")"
-        head -c 12000 "$f"
-    done
-} >"$logs/all.log"
-cat "$logs/table.txt"
-if [ -e "$tmp/details" ]; then
-    echo
-    head -c 4000 "$tmp/details"
-fi
+logs_and_details 12000
 exit "$wrong"

@@ -7,44 +7,22 @@
 # The exit code is the number of wrong rows of the table. README.md beside this file says what each case shows.
 # Environment: VRAMSCOPE (the command, its library beside it or in VRAMSCOPE_LIBRARY), MODES, FRAMEWORK_MODES, NVCC,
 # ARCH, PYTHON, LIMIT (seconds a program).
-set -u
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../.." && pwd)
+. "$here/common.sh"
 logs=${1:-./gpu-logs}
 [ $# -gt 0 ] && shift
 all_cases="order loop spin lazy torch cupy jax numba triton blas oom addsup sanitizer samples pairs stacks overhead callback reset probe"
 cases=${*:-$all_cases}
-for c in $cases; do
-    case " $all_cases " in *" $c "*) ;; *) echo "show.sh: no case $c; there are: $all_cases" >&2; exit 255 ;; esac
-done
-
-vramscope=${VRAMSCOPE:-$root/target/release/vramscope}
-vramscope=$(readlink -f "$vramscope") || exit 255
-library=${VRAMSCOPE_LIBRARY:-}
-for f in "$(dirname "$vramscope")/libvramscope.so" "$(dirname "$vramscope")/../lib/libvramscope.so"; do
-    [ -z "$library" ] && [ -e "$f" ] && library=$(readlink -f "$f")
-done
+# shellcheck disable=SC2086 # words
+only_known "$all_cases" $cases
+logs_in "$logs"
 modes=${MODES:-auto device host}
 framework_modes=${FRAMEWORK_MODES:-auto device}
 limit=${LIMIT:-90}
-python=${PYTHON:-python3}
 nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
-if [ ! -x "$vramscope" ] || [ -z "$library" ]; then
-    echo "show.sh: no vramscope at $vramscope with libvramscope.so beside it: cargo build --release --workspace, or set VRAMSCOPE" >&2
-    exit 255
-fi
-[ -x "$nvcc" ] || { echo "show.sh: no nvcc; set NVCC" >&2; exit 255; }
-unset LD_PRELOAD
-for v in $(compgen -e | grep '^VRAMSCOPE'); do unset "$v"; done
-
-mkdir -p "$logs/raw"
-logs=$(cd "$logs" && pwd)
-raw=$logs/raw
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/vramscope-show.XXXXXX")
-trap 'rm -rf "$tmp"' EXIT
+[ -x "$nvcc" ] || refuse "no nvcc; set NVCC"
 mkdir -p "$tmp/rows" "$tmp/bin" "$tmp/trace" "$tmp/cwd"
-export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL=3
-started=$SECONDS
+export TF_CPP_MIN_LOG_LEVEL=3
 
 # ---------------------------------------------------------------------------------------------------------- building
 
@@ -509,26 +487,11 @@ table() {
 }
 {
     command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1
-    table | awk -F'|' '{ n++; for (i = 1; i <= NF; i++) { c[n, i] = $i; if (length($i) > w[i]) w[i] = length($i) }; if (NF > f) f = NF }
-        END { for (r = 1; r <= n; r++) { s = ""; for (i = 1; i <= f; i++) s = s sprintf(i < f ? "%-" w[i] + 2 "s" : "%s", c[r, i]); print s } }'
+    table | aligned
     wrong=$(table | awk -F'|' 'NR > 1 && $NF ~ /^(WRONG|SLOW|NOT)/' | wc -l)
     unseen=$(table | awk -F'|' 'NR > 1 && $NF ~ /^(skipped|as bare)/' | wc -l)
     echo "$(($(table | wc -l) - 1)) rows, $wrong wrong, $unseen that show nothing (skipped, or bare fails too), $((SECONDS - started)) s"
     echo "a cell in brackets: right n of m times where it is not promised"
 } >"$logs/table.txt"
-{
-    cat "$logs/table.txt"
-    [ -e "$tmp/details" ] && { echo; echo "== details"; cat "$tmp/details"; }
-    for f in "$raw"/*; do
-        [ -s "$f" ] || continue
-        echo
-        echo "== $(basename "$f")"
-        head -c 20000 "$f"
-    done
-} >"$logs/all.log"
-cat "$logs/table.txt"
-if [ -e "$tmp/details" ]; then
-    echo
-    head -c 4000 "$tmp/details"
-fi
+logs_and_details 20000
 exit "$(table | awk -F'|' 'NR > 1 && $NF ~ /^(WRONG|SLOW|NOT)/' | wc -l)"

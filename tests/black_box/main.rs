@@ -26,6 +26,7 @@ mod process;
 mod random;
 mod ranks;
 mod scripts;
+mod stitched;
 mod symbolize;
 mod tensors;
 mod together;

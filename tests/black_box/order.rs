@@ -1,6 +1,6 @@
 //! What hangs on cudaFree's wait: order on the device, what the host sees, and who must not wait.
 
-use crate::support::{Link, Mode, Program, same_in};
+use crate::support::{Link, Mode, Program, Run, same_in};
 
 fn in_order(case: &str) {
     same_in("order", case, &[Link::Driver], Mode::ORDER);
@@ -74,7 +74,20 @@ fn device_mode_ends_well() {
 
 #[test]
 fn nothing_waits_that_does_not_wait_bare() {
-    for case in ["alloc", "other_allocs", "first_stream", "per_thread", "failing"] {
+    for case in ["alloc", "other_allocs", "first_stream", "per_thread", "failing", "first_launch"] {
         same_in("spin", case, &[Link::Driver], Mode::ORDER);
+    }
+}
+
+/// Where kernels are loaded late, as is the default, the first launch of one waits for the context's work, bare as well. (An H200
+/// hung in a program that had the host end a kernel only after another's first launch. The programs here have theirs loaded early.)
+#[test]
+fn a_kernel_that_is_loaded_late_waits() {
+    let first_launch = Program::new("spin", Link::Driver).arg("first_launch");
+    for mode in [Mode::Bare, Mode::Pooled] {
+        let beside = |run: Run| run.stdout.trim_end().rsplit(' ').next().map(str::to_string);
+        assert_eq!(beside(first_launch.run(mode)).as_deref(), Some("600"), "not ready: the first kernel still ran");
+        let late = first_launch.clone().env("CUDA_MODULE_LOADING", "LAZY").run(mode);
+        assert_eq!(beside(late).as_deref(), Some("0"));
     }
 }

@@ -51,6 +51,9 @@
 #define MS(n) ((long long)(n) * 1980000)
 
 #ifndef NO_KERNELS
+/* Programs here rely on kernels that run side by side, and to load one may need the whole context's work to be done: a kernel that
+ * was first launched beside one that spins until the host goes on would never come. So all are loaded with their module. */
+__attribute__((constructor)) static void load_kernels_early(void) { setenv("CUDA_MODULE_LOADING", "EAGER", 0); }
 static inline CUfunction kernel(const char* name) {
   static CUmodule module;
   static CUcontext owner;

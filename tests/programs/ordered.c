@@ -450,6 +450,21 @@ static void case_endless(void) {
   }
   verdict("endless");
 }
+/* What only a memory checker sees: a kernel that goes past its block's end, and one that comes after its block's free. */
+static void case_past_the_end(void) {
+  begin_on(0);
+  CUstream a = make(NON_BLOCKING);
+  slow_fill(a, get(4 * N, a), N + 1, 1, 1);
+  SAY(cudaStreamSynchronize(a));
+}
+static void case_after_its_free(void) {
+  begin_on(0);
+  CUstream a = make(NON_BLOCKING);
+  CUdeviceptr p = get(4 * N, a);
+  put(p, a);
+  slow_fill(a, p, N, 1, 1);
+  SAY(cudaStreamSynchronize(a));
+}
 /* A block's free while another stream captures, and its memory wanted then. */
 static void case_freed_beside_capture(void) {
   begin_on(0);
@@ -804,5 +819,5 @@ static void case_short_threads(void) {
 }
 
 CASES(CASE(one_stream), CASE(short_threads), CASE(asked_in_capture), CASE(steal), CASE(steal_alone), CASE(steal_when_full), CASE(held), CASE(held_by_an_ended_stream), CASE(freed_elsewhere), CASE(freed_after_waiting), CASE(legacy), CASE(ended_streams),
-      CASE(graph), CASE(captures), CASE(forbidden), CASE(endless), CASE(freed_beside_capture), CASE(handed_over), CASE(threads), CASE(many_streams), CASE(devices), CASE(no_access),
+      CASE(graph), CASE(captures), CASE(forbidden), CASE(endless), CASE(past_the_end), CASE(after_its_free), CASE(freed_beside_capture), CASE(handed_over), CASE(threads), CASE(many_streams), CASE(devices), CASE(no_access),
       CASE(contexts), CASE(reset), CASE(ended_threads))

@@ -540,7 +540,10 @@ static void case_fork(void) {
   pid_t child = fork();
   if (!child) {
     void* r = NULL;
+    SAY(cudaFreeAsync((void*)(uintptr_t)(p + 512), a));
     SAY(cudaFreeAsync((void*)(uintptr_t)p, a));
+    SAY(cudaFreeAsync((void*)(uintptr_t)p, a));
+    SAY(cuMemFreeAsync(p, a));
     no_memory((int)cudaMallocAsync(&r, 4000, a));
     SAY(cudaFree((void*)(uintptr_t)p));
     no_memory((int)cuMemAllocAsync(&q, 4000, a));

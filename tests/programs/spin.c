@@ -90,4 +90,28 @@ static void case_failing(void) {
   *host = 1;
   MUST(cuStreamSynchronize(s));
 }
-CASES(CASE(alloc), CASE(other_allocs), CASE(first_stream), CASE(per_thread), CASE(failing))
+/* A kernel that is launched for the first time. Where kernels are loaded late that waits for the context's work: the other thread then
+ * ends it. */
+static int* late_flag;
+static void* raises_it_late(void* returned) {
+  for (int i = 0; i < 100 && !__atomic_load_n((int*)returned, __ATOMIC_ACQUIRE); ++i) usleep(10000);
+  *(volatile int*)late_flag = 1;
+  return NULL;
+}
+static void case_first_launch(void) {
+  primary(0);
+  CUstream s, t;
+  CUdeviceptr flag = flag_of(&late_flag), p = take(4096);
+  pthread_t thread;
+  int returned = 0;
+  MUST(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate(&t, CU_STREAM_NON_BLOCKING));
+  spin_flag(s, flag);
+  REQUIRE(!pthread_create(&thread, NULL, raises_it_late, &returned));
+  slow_write(t, p, 1, 1);
+  printf("launched beside a kernel: %d\n", (int)cuStreamQuery(s));
+  __atomic_store_n(&returned, 1, __ATOMIC_RELEASE);
+  pthread_join(thread, NULL);
+  MUST(cuCtxSynchronize());
+}
+CASES(CASE(first_launch), CASE(alloc), CASE(other_allocs), CASE(first_stream), CASE(per_thread), CASE(failing))

@@ -116,11 +116,11 @@ static bool may_use(Context* ctx, const Mapping& m, bool write) {
 }
 
 // Like the hardware this looks at pages, not at allocations: a freed block whose page lives on can still be read and written.
-// SIMGPU_STRICT=1 looks at allocations too, as a memory checker would.
+// SIMGPU_STRICT=1 looks at allocations too, each byte, as a memory checker would.
 char* reach(Context* ctx, CUdeviceptr p, size_t bytes, bool write) {
   static const bool strict = env("SIMGPU_STRICT", 0);
   if (is_host_visible(p)) return (char*)p;
-  if (strict && !find(p)) return nullptr;
+  if (strict && !is_live(p, bytes)) return nullptr;
   auto it = mappings().upper_bound(p);
   if (it == mappings().begin()) return nullptr;
   --it;

@@ -1,5 +1,6 @@
 // Plain, pitched, managed and pinned allocations: cuMemAlloc and its family, and what the driver answers about pointers.
 #include "sim.h"
+#include <algorithm>
 #include <cstring>
 #include <sys/mman.h>
 
@@ -35,9 +36,31 @@ Allocation* add_allocation(CUdeviceptr base, size_t size, Kind kind, Context* ct
   allocations()[base] = a;
   return a;
 }
-void drop_allocation(Allocation* a) {
+
+struct Leaving {
+  CUdeviceptr base, end;
+  TaskRef freed;
+};
+static auto& leaving = *new std::vector<Leaving>; // what earlier work of a stream may still touch
+
+void drop_allocation(Allocation* a, TaskRef freed) {
+  if (freed) {
+    leaving.erase(std::remove_if(leaving.begin(), leaving.end(), [](const Leaving& l) { return l.freed->done; }), leaving.end());
+    leaving.push_back({a->base, a->base + a->size, freed});
+  }
   allocations().erase(a->base);
   delete a;
+}
+bool is_live(CUdeviceptr p, size_t bytes) {
+  for (CUdeviceptr at = p, end = p + bytes; at < end;) {
+    Allocation* a = find(at);
+    CUdeviceptr to = a ? a->base + a->size : at;
+    for (const Leaving& l : leaving)
+      if (!l.freed->done && l.base <= at) to = std::max(to, l.end);
+    if (to == at) return false;
+    at = to;
+  }
+  return true;
 }
 
 // ---- pages shared by small allocations ----

@@ -24,6 +24,7 @@ struct Function {
   std::string name;
   const Kernel* kernel = nullptr;
   Context* ctx = nullptr; // null: a library's kernel, which runs in any context
+  std::set<Context*> loaded; // where it was launched before
 };
 struct Module {
   Context* ctx = nullptr;
@@ -103,7 +104,7 @@ static CUresult parse(const void* data, Image& image) {
 }
 
 static Function* new_function(const std::string& name, Context* ctx) {
-  auto* f = new Function{name, kernel_named(name), ctx};
+  auto* f = new Function{name, kernel_named(name), ctx, {}};
   functions.insert(f);
   return f;
 }
@@ -188,6 +189,17 @@ static CUresult library_variable(const char* fn, CUdeviceptr* dptr, size_t* byte
   });
 }
 
+// A kernel that was not loaded with its module is when it is first launched. That may need all of the context's work to be done
+// ("Lazy Loading" in NVIDIA's programming guide), so here it does: a program that waits, on the device, for a kernel that it has
+// yet to launch hangs.
+static CUresult load_late(Function* f) {
+  static const char* mode = getenv("CUDA_MODULE_LOADING");
+  static const bool eager = mode && !strcmp(mode, "EAGER");
+  Context* ctx = here()->root;
+  if (eager || !f->loaded.insert(ctx).second) return CUDA_SUCCESS;
+  return wait_idle(ctx);
+}
+
 bool is_function(CUfunction handle) { return functions.count((Function*)handle); }
 
 static CUresult launch(const char* name, CUfunction handle, unsigned grid, unsigned block, CUstream stream, void** params, void** extra, bool per_thread) {
@@ -195,6 +207,11 @@ static CUresult launch(const char* name, CUfunction handle, unsigned grid, unsig
     auto* f = (Function*)handle; // a CUkernel is accepted too, as the real driver does
     Stream* s = stream_of(stream, per_thread);
     if (!functions.count(f)) return CUDA_ERROR_INVALID_HANDLE;
+    if (s && !s->capture) {
+      if (CUresult result = load_late(f)) return result;
+      s = stream_of(stream, per_thread); // others went on meanwhile
+      if (!functions.count(f)) return CUDA_ERROR_INVALID_HANDLE;
+    }
     if (!s || (f->ctx && f->ctx != s->ctx)) return CUDA_ERROR_INVALID_HANDLE;
     if (!grid || !block || block > 1024) return CUDA_ERROR_INVALID_VALUE;
     std::vector<uint64_t> args;

@@ -201,16 +201,21 @@ static CUresult allocate(const char* name, CUdeviceptr* out, size_t size, CUmemo
 static CUresult unmap_import(Allocation* a, Stream* s) {
   CUdeviceptr pages = a->base / PAGE * PAGE;
   size_t bytes = mappings()[pages].size;
-  drop_allocation(a);
   auto unmap = [=] {
     unmap_frames(pages);
     give_addresses(pages, bytes);
     return CUDA_SUCCESS;
   };
-  if (!s) return unmap();
+  if (!s) {
+    drop_allocation(a);
+    return unmap();
+  }
   Op op;
   op.act = unmap;
-  return enqueue(s, std::move(op), 11);
+  TaskRef done;
+  CUresult result = enqueue(s, std::move(op), 11, &done);
+  drop_allocation(a, done);
+  return result;
 }
 
 // stream null: cuMemFree of a stream-ordered pointer, which waits for nothing (the documentation asks the caller to).
@@ -229,7 +234,7 @@ CUresult pool_free(Allocation* a, Stream* s) {
   join_next(p, it);
   if (it != p->holes.begin()) join_next(p, std::prev(it));
   count(p, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, -(long long)a->size);
-  drop_allocation(a);
+  drop_allocation(a, done);
   return CUDA_SUCCESS;
 }
 

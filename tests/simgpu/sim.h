@@ -127,11 +127,12 @@ struct Allocation {
 };
 std::map<CUdeviceptr, Allocation*>& allocations();
 Allocation* find(CUdeviceptr p);       // the allocation that holds p
+bool is_live(CUdeviceptr p, size_t bytes); // all of it allocations, or freed in a stream that has not got there yet
 Allocation* told(CUdeviceptr p);       // the same, but for memory of a graph that was not launched yet
 Space* reservation_of(CUdeviceptr ptr, size_t size); // by cuMemAddressReserve
 Allocation* find_base(CUdeviceptr p);  // the allocation that begins at p
 Allocation* add_allocation(CUdeviceptr base, size_t size, Kind kind, Context* ctx, Device* dev);
-void drop_allocation(Allocation* a);
+void drop_allocation(Allocation* a, TaskRef freed = nullptr); // freed: by this, in a stream's order
 CUresult allocate_host(Context* ctx, size_t size, Kind kind, unsigned flags, Allocation** out);
 CUresult allocate_device(Context* ctx, size_t size, Kind kind, Allocation** out);
 void release_device(Allocation* a);

@@ -182,6 +182,7 @@ pub fn program_at(source: &Path, link: Link) -> PathBuf {
     let inputs = [
         source.to_owned(),
         folder.join("common.h"),
+        folder.join("ordered.h"),
         root().join("include/vramscope.h"),
         root().join("tests/simgpu/cuda_mini.h"),
         root().join("tests/simgpu/kernels.ptx.h"),

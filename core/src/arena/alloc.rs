@@ -7,11 +7,13 @@ use super::options::PAGE;
 use super::slot::{GRAIN, State};
 use super::{Arena, counts::count, front};
 use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
 
 /// Larger requests fail at once: no device has so much.
 const LARGEST: u64 = 1 << 46;
-/// How often a request that failed is tried again because other threads were at work meanwhile.
-const PATIENCE: u32 = 16;
+/// How long a request that failed is tried again because other threads are at work: by time, for however often they are
+/// through with something, it may be nothing that helps. (Not for ever: a signal handler may have jumped out of a call.)
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A block of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +131,7 @@ impl<B: Backing> Arena<B> {
             looked: false,
             collected: false,
         };
-        let (mut tries, mut patience) = (0, PATIENCE);
+        let (mut tries, mut until) = (0, None);
         loop {
             let mut core = self.lock();
             if self.is_broken() {
@@ -186,8 +188,7 @@ impl<B: Backing> Arena<B> {
             match tries {
                 0 => drop(self.give_back(need)),
                 1 => drop(self.trim(0)),
-                _ if patience > 0 && before > 0 => {
-                    patience -= 1;
+                _ if before > 0 && Instant::now() < *until.get_or_insert_with(|| Instant::now() + PATIENCE) => {
                     self.wait_for_others();
                 }
                 _ => return self.fail(reason),
@@ -201,7 +202,7 @@ impl<B: Backing> Arena<B> {
     fn wait_for_others(&self) {
         let core = self.lock();
         if core.in_flight > 0 {
-            drop(self.wait_change(core));
+            drop(self.changed.wait_timeout(core, PATIENCE));
         }
     }
 

@@ -34,17 +34,31 @@ impl<B: Backing> Arena<B> {
     /// First step of a free: finds the block and claims it. Of two frees of one block exactly one gets it.
     #[inline]
     pub fn begin_free(&self, address: u64) -> Result<Free<'_, B>, BadFree> {
-        if let Some(n) = self.map.index.at(address) {
-            let slot = self.map.slots.get(n);
-            let word = slot.word();
-            if word.address() == address
-                && matches!(word.state(), State::Live | State::Shared)
-                && slot.change(word, word.to(State::Freeing))
-            {
-                return Ok(Free { arena: self, n, word, block: self.block(n), ended: false });
-            }
+        match self.claim_live(address) {
+            Some(free) => Ok(free),
+            None => Err(self.bad(address)),
         }
-        Err(self.bad(address))
+    }
+
+    #[inline]
+    fn claim_live(&self, address: u64) -> Option<Free<'_, B>> {
+        let n = self.map.index.at(address)?;
+        let slot = self.map.slots.get(n);
+        let word = slot.word();
+        let live = word.address() == address && matches!(word.state(), State::Live | State::Shared);
+        (live && slot.change(word, word.to(State::Freeing))).then(|| Free {
+            arena: self,
+            n,
+            word,
+            block: self.block(n),
+            ended: false,
+        })
+    }
+
+    /// A free in a forked child, where a lock may be taken for ever: the block is in use no more, and never used again. `false`:
+    /// there is none at this address, or no more.
+    pub fn free_in_child(&self, address: u64) -> bool {
+        self.claim_live(address).map(std::mem::forget).is_some()
     }
 
     /// Both steps of a free: later work of the stream may use the memory, after its work until now.

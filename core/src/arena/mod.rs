@@ -29,6 +29,7 @@ mod index;
 mod options;
 mod order;
 mod pattern;
+mod run;
 mod sew;
 mod slot;
 mod snapshot;

@@ -146,6 +146,23 @@ fn a_free_has_two_steps_and_can_be_abandoned() {
 }
 
 #[test]
+fn in_a_child_each_block_is_freed_once() {
+    let sim = sim();
+    let a = arena(&sim);
+    let (small, large, gone) = (get(&a, 1000, S), get(&a, 5 << 20, S), get(&a, 1 << 20, S));
+    a.record_stream(large.address, T).unwrap();
+    put(&a, gone, S);
+    let wrong = [0, 0x1234, gone.address, large.address + 512, large.address + (1 << 33)];
+    for address in wrong.into_iter().chain([small.address, large.address].map(|a| a + 7)) {
+        assert!(!a.free_in_child(address), "{address:#x}");
+    }
+    for b in [small, large] {
+        assert!(a.free_in_child(b.address) && !a.free_in_child(b.address));
+        assert_eq!(a.free(b.address, S), Err(BadFree::Double));
+    }
+}
+
+#[test]
 fn any_size_is_answered() {
     let sim = Sim::new(64 << 20);
     let a = arena(&sim);

@@ -1,8 +1,9 @@
 //! Many threads at once: streams of their own, blocks handed from one to another, trims and syncs beside.
 
+use crate::cases::{S, T, get, put};
 use crate::sim::{Held, PAGE, Sim};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
 use vramscope_core::arena::{Arena, Block, Counts, Options, StreamId};
 
 /// A small generator: what matters is that each thread does something else.
@@ -180,8 +181,8 @@ fn threads_under_a_tight_limit_wait_for_each_other() {
             s.spawn(move || {
                 let stream = t + 1;
                 for i in 0..300 {
-                    // What each needs is there, at any time.
-                    let b = arena.alloc(PAGE - 512 * (i % 3), StreamId(stream), i).expect("room for eight");
+                    // What each needs is there, at any time, and in one piece: whole pages only.
+                    let b = arena.alloc(PAGE, StreamId(stream), i).expect("room for eight");
                     sim.check_handed_out(stream, b.address, b.bytes);
                     sim.work(stream, b.address, b.bytes);
                     sim.leave(b.address);
@@ -191,6 +192,39 @@ fn threads_under_a_tight_limit_wait_for_each_other() {
         }
     });
     assert_eq!(arena.counts().failures, 0);
+}
+
+/// One thread gives back the page that another needs, and that takes long. Others are through with something all the time, and
+/// it never helps.
+#[test]
+fn a_request_waits_for_what_helps() {
+    let (began, over) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let mut sim = Sim::new(1 << 40);
+    let (b, o, first) = (began.clone(), over.clone(), AtomicBool::new(true));
+    sim.on_unmap = Some(Box::new(move |_| {
+        if first.swap(false, SeqCst) {
+            b.wait();
+            o.wait();
+        }
+    }));
+    let mut o = Options::default();
+    (o.limit, o.chunk) = (2 * PAGE, PAGE);
+    let arena = Held::new(&sim, o);
+    let (kept, back) = (get(&arena, PAGE, S), get(&arena, PAGE, S));
+    put(&arena, back, S);
+    sim.advance(S.0);
+    std::thread::scope(|s| {
+        s.spawn(|| assert_eq!(arena.trim(0), PAGE));
+        began.wait();
+        let request = s.spawn(|| arena.alloc(PAGE, T, 1));
+        for _ in 0..60 {
+            arena.trim(0);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        over.wait();
+        assert!(request.join().unwrap().is_ok());
+    });
+    put(&arena, kept, S);
 }
 
 /// Rounds that are all alike, of threads that share streams: what one thread frees is where the other's next request goes.

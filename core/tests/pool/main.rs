@@ -2,6 +2,8 @@
 #![allow(missing_docs, reason = "tests")]
 
 mod cases;
+mod contexts;
 mod properties;
+mod room;
 mod sim;
 mod threads;

@@ -4,19 +4,13 @@
 #   times.sh [MODEL] [ROUNDS]     MODEL: transformer, resnet or gpt2 (the default); ROUNDS: processes of each setting (5)
 #
 # Environment: VRAMSCOPE (the command, its library beside it), PYTHON, SECONDS_AT_MOST (no new round after it: 540).
-set -u
 here=$(cd "$(dirname "$0")" && pwd)
-root=$(cd "$here/../../.." && pwd)
+. "$here/../common.sh"
 model=${1:-gpt2}
 rounds=${2:-5}
-python=${PYTHON:-python3}
 most=${SECONDS_AT_MOST:-540}
-vramscope=$(readlink -f "${VRAMSCOPE:-$root/target/release/vramscope}") || exit 255
-[ -x "$vramscope" ] || { echo "times.sh: no vramscope at $vramscope: cargo build --release --workspace, or set VRAMSCOPE" >&2; exit 255; }
-tmp=$(mktemp -d "${TMPDIR:-/tmp}/vramscope-times.XXXXXX")
-trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 255
-export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} TOKENIZERS_PARALLELISM=false
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} TOKENIZERS_PARALLELISM=false
 settings=("bare" "bare, cudaMallocAsync" "--pool auto --stacks off" "--pool auto" "--pool on --stacks off" "--pool on")
 for round in $(seq "$rounds"); do
     [ $SECONDS -gt "$most" ] && break

@@ -140,7 +140,7 @@ fn give_back(from: usize, p: DevicePtr, stream: Stream, per_thread: bool, real: 
         // In a forked child the driver takes back what is the parent's, and so do we: a tensor that a DataLoader worker lets go of
         // must not end it.
         if state::forked() {
-            return SUCCESS;
+            return if arena.free_in_child(p) { SUCCESS } else { cuda::ERROR_INVALID_VALUE };
         }
         let free = || served::free(&Call::new(Api::CuMemFreeAsync, from), arena, p, stream, per_thread);
         // A fault of ours: the block is never used again.
