@@ -286,10 +286,10 @@ fn a_native_program_that_forgets_some_and_some_at_the_end() {
 
 #[test]
 fn regions_name_the_steps_and_who_holds_it() {
+    use crate::moment::Moment;
     use crate::report::Page;
     use crate::report::answers::{Answers, Asked};
     use crate::report::by::By;
-    use crate::report::facts::moment::Wanted;
     use crate::report::text::Paint;
     use vramscope_core::event::{Event, EventKind};
     use vramscope_core::trace::{Line, Text};
@@ -312,7 +312,7 @@ fn regions_name_the_steps_and_who_holds_it() {
         }
         l.script.on(1, Event { kind: EventKind::RegionEnd, id: 1000 + i, ..Event::default() });
     }
-    let wanted = Wanted::parse("epoch#2");
+    let wanted: Moment = "epoch#2".parse().unwrap();
     let history = History::of_lines_at(l.script.lines.iter().cloned(), std::slice::from_ref(&wanted));
     let mut page = Page::new(Paint::default(), &[], 10);
     let asked = Asked { at: vec![wanted], by: By::Region };
