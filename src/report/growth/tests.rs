@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::testing::{Loop, MIB, Script};
+use crate::report::testing::{Loop, MIB, SUM, Script};
 use vramscope_core::event::{FreeHow, Source};
 
 /// A step of training: input, two layers, a loss; backward frees what it needs no more. Gives what the program holds.
@@ -14,6 +14,12 @@ fn step(l: &mut Loop) -> Vec<u64> {
     l.drop(loss);
     l.release(grad);
     vec![x]
+}
+
+fn find(history: &History) -> Found {
+    let mut names = Names::new(&[]);
+    names.know(&history.symbols);
+    super::find(history, &mut names)
 }
 
 /// What is found, whether PyTorch's own cache gives out the tensors or the pool.
@@ -113,13 +119,70 @@ fn what_lies_between_is_a_graph() {
     assert_eq!(found(&l).len(), 1);
 }
 
-#[test]
-fn what_backward_makes_and_stays_is_gradients() {
+/// What is kept of gradients, in a loop whose backward passes add them up as a graph or not.
+fn gradients(of_graph: bool, sums: &dyn Fn(&mut Loop, &mut Vec<u64>)) -> (Kind, u64) {
+    let mut before = Vec::new();
     let l = train(40, |l, _| {
         l.tensor("tanh", 15, 3 * MIB);
-        l.tensor("add", 0, 4 * MIB);
+        if of_graph {
+            l.tensor("mean", 15, 512);
+        }
+        l.tensor("mm", 0, 4 * MIB);
+        sums(l, &mut before);
     });
-    assert_eq!(found(&l), [(Kind::GradientsAccumulating, Shape::Linear, 7 * MIB)]);
+    let [(kind, Shape::Linear, bytes)] = found(&l)[..] else { panic!("{:?}", found(&l)) };
+    (kind, bytes >> 20)
+}
+
+/// What the backward pass makes stays: only where gradients are added up as a graph, and nothing takes the sums away, is that the
+/// reason. Otherwise a graph of gradients is kept, or the gradients themselves.
+#[test]
+fn what_backward_makes_and_stays_is_told_by_how_gradients_add_up() {
+    let none = |_: &mut Loop, _: &mut Vec<u64>| ();
+    let never_zeroed = |l: &mut Loop, before: &mut Vec<u64>| {
+        let sum = l.tensor(SUM, 0, MIB);
+        before.drain(..).for_each(|old| l.release(old));
+        before.push(sum);
+    };
+    // Two backward passes a step, and zero_grad after them.
+    let zeroed = |l: &mut Loop, before: &mut Vec<u64>| {
+        before.drain(..).for_each(|old| l.drop(old));
+        let first = l.tensor(SUM, 0, MIB);
+        before.push(l.tensor(SUM, 0, MIB));
+        l.release(first);
+    };
+    assert_eq!(gradients(true, &never_zeroed), (Kind::GradientsAccumulating, 7));
+    assert_eq!(gradients(true, &zeroed), (Kind::GraphRetained, 7));
+    assert_eq!(gradients(true, &none), (Kind::GraphRetained, 7));
+    assert_eq!(gradients(false, &zeroed), (Kind::ReferencesKept, 7));
+    assert_eq!(gradients(false, &none), (Kind::ReferencesKept, 7));
+}
+
+/// Checkpointing runs the forward pass again in the thread of the backward pass: what a hook keeps of it is no gradient.
+#[test]
+fn what_is_computed_again_is_no_gradient() {
+    let l = train(40, |l, _| {
+        l.tensor("torch/utils/checkpoint.py:unpack_hook", 0, 4 * MIB);
+        l.tensor("clone", 15, MIB);
+    });
+    assert!(found(&l).iter().all(|s| s.0 == Kind::ReferencesKept) && found(&l).len() == 2, "{:?}", found(&l));
+}
+
+/// A line that calls a model gets what several lines in it make, and keeps it all; only where all lines of many keep theirs, it
+/// is the graph.
+#[test]
+fn results_of_a_call_are_no_graph() {
+    let calls = |kept: usize, lines: usize| {
+        let l = train(40, |l, _| {
+            let layers: Vec<u64> = (0..lines).map(|i| l.tensor(&format!("/job/model.py:layer{i}"), 15, MIB)).collect();
+            layers[..lines - kept].iter().for_each(|y| l.drop(*y));
+        });
+        found(&l)[0].0
+    };
+    assert_eq!(
+        [calls(2, 2), calls(3, 4), calls(3, 3)],
+        [Kind::ReferencesKept, Kind::ReferencesKept, Kind::GraphRetained]
+    );
 }
 
 /// A list of models, or of inputs with gradients: a leaf keeps its `.grad`, which is as large as it is.
@@ -145,6 +208,22 @@ fn a_model_that_is_loaded_again_and_again_may_stay() {
     let l = train(40, load);
     let [(kind, _, bytes)] = found(&l)[..] else { panic!("{:?}", found(&l)) };
     assert_eq!((kind, (bytes + MIB / 2) / MIB), (Kind::ReferencesKept, 3));
+}
+
+/// The best weights so far: the old go when the new are there, and the last that are made are in the last step.
+#[test]
+fn copies_that_take_each_others_place_do_not_grow() {
+    for epochs in [4, 5, 6, 12] {
+        let mut best = Vec::new();
+        let l = train(epochs * 10, |l, i| {
+            if i % 10 == 9 {
+                let copies: Vec<u64> = (0..6).map(|_| l.tensor("torch/_tensor.py:__deepcopy__", 15, MIB)).collect();
+                best.drain(..).for_each(|old| l.drop(old));
+                best = copies;
+            }
+        });
+        assert_eq!(found(&l), [], "{epochs} epochs");
+    }
 }
 
 #[test]
