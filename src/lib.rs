@@ -13,6 +13,7 @@ pub mod flame;
 pub mod html;
 pub mod import;
 pub mod merge;
+pub mod moment;
 pub mod reading;
 pub mod report;
 pub mod symbols;

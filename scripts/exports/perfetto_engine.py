@@ -1,6 +1,7 @@
 """A trace processor to ask: the program that PyPI's `perfetto` downloads, or, where that cannot be downloaded, the same as
 WebAssembly under node (trace_processor.mjs)."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -70,9 +71,20 @@ class Wasm:
         self.process.kill()
 
 
+FOLDER = os.environ.get("VRAMSCOPE_WASM")
+
+
+def can_open():
+    """Whether there is a trace processor; the first time it is downloaded."""
+    if FOLDER:
+        return True
+    try:
+        PlatformDelegate().get_shell_path(None)
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
 def open_trace(trace):
     """A trace processor that holds this trace. VRAMSCOPE_WASM: the folder for trace_processor.mjs."""
-    import os
-
-    folder = os.environ.get("VRAMSCOPE_WASM")
-    return Wasm(folder, trace) if folder else TraceProcessor(trace=str(trace))
+    return Wasm(FOLDER, trace) if FOLDER else TraceProcessor(trace=str(trace))

@@ -10,7 +10,7 @@ use super::{report, say};
 use crate::report::answers::{Answers, Asked};
 use crate::report::by::{self, List};
 use crate::report::frames::Shown;
-use crate::report::growth::Kind;
+use crate::report::growth::suspect::Kind;
 use crate::report::text::{Paint, bytes, clean, part, plural, time};
 use crate::report::{History, Page};
 

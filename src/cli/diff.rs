@@ -8,12 +8,12 @@ use anyhow::{Result, bail};
 use super::new_file::{self, Force};
 use super::report::Color;
 use super::say;
-use crate::diff::moment::Moment;
+use crate::diff::basis::Basis;
 use crate::diff::run::Run;
 use crate::diff::verdict::{Limit, failures};
 use crate::diff::{self, flame, json, text};
+use crate::moment::moments;
 use crate::report::Page;
-use crate::report::text::{clean, time};
 use crate::symbols::Names;
 
 /// Compares two runs.
@@ -25,10 +25,11 @@ pub struct Args {
     /// The history of the run after
     #[arg(value_name = "AFTER")]
     pub after: PathBuf,
-    /// The moment to compare: peak, end, most (each stack when it held most), total (all that was ever allocated), a
-    /// time as 1.5s, or the text of a mark (NAME#2: the second so named)
-    #[arg(long, default_value = "peak", value_name = "MOMENT")]
-    pub at: Moment,
+    /// What to compare.
+    #[arg(long, default_value = "peak", value_name = "MOMENT", help = concat!(
+        "What to compare: what was held at a moment (", moments!(),
+        "), most (each stack when it held most), or total (all that was ever allocated)"))]
+    pub at: Basis,
     /// End with code 1 if the memory compared (or, at the peak, what was reserved) grew by more: 5%, 200MiB
     #[arg(long, value_name = "LIMIT")]
     pub fail_if_grew: Option<Limit>,
@@ -101,26 +102,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn read(path: &Path, moment: &Moment) -> Result<Run> {
+fn read(path: &Path, basis: &Basis) -> Result<Run> {
     if path.is_dir() {
         bail!("{} is a folder: give a history file (`vramscope merge` takes folders)", path.display());
     }
-    let run = Run::read(path, moment)?;
-    if let Moment::Time(at) = moment
-        && !run.is_snapshot()
-        && *at > run.end
-    {
-        bail!("{}: --at {}: the history ends at {}", path.display(), time(*at), time(run.end));
+    let run = Run::read(path, basis)?;
+    let Basis::At(moment) = basis else { return Ok(run) };
+    // One time is given for both, and a snapshot has but one moment.
+    let outside = moment.outside(&run.history, (run.start, run.end)).filter(|_| !run.is_snapshot());
+    let missing = || moment.missing(run.marks.iter().map(|m| m.text.as_str()));
+    match outside.or_else(|| (!run.held.has_moment()).then(missing)) {
+        Some(why) => bail!("{}: --at: {why}", path.display()),
+        None => Ok(run),
     }
-    if !run.held.has_moment() {
-        let marks: Vec<String> = run.marks.iter().take(5).map(|m| clean(&m.text)).collect();
-        let have = match marks.len() {
-            0 => "it has no marks".to_string(),
-            _ => format!("its first marks: {}", marks.join(", ")),
-        };
-        bail!("{}: nothing is {moment} ({have})", path.display());
-    }
-    Ok(run)
 }
 
 /// What was missing for names, each once: both runs may have used the same files.

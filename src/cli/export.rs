@@ -4,14 +4,14 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use super::new_file::Force;
 use super::{say, spool};
-use crate::export::moment::Moment;
 use crate::export::select::layer;
 use crate::export::source::Options;
 use crate::export::{Kind, Selection, Source, Target};
+use crate::moment::{Moment, moments};
 use crate::report::tally::Layer;
 use crate::report::text::{clean, time};
 
@@ -27,14 +27,14 @@ pub struct Args {
     /// The new file, or folder (default: stdout)
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// Leave out what was before: 12.5s, 300ms, 2min after the start, peak, or the text of a mark
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    /// What was before is left out.
+    #[arg(long, value_name = "MOMENT", help = concat!("Leave out what was before: ", moments!()))]
     pub from: Option<Moment>,
     /// Leave out what came later
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse)]
+    #[arg(long, value_name = "MOMENT")]
     pub to: Option<Moment>,
     /// Only what is live at this moment
-    #[arg(long, value_name = "TIME", value_parser = Moment::parse, conflicts_with_all = ["from", "to"])]
+    #[arg(long, value_name = "MOMENT", conflicts_with_all = ["from", "to"])]
     pub at: Option<Moment>,
     /// Only memory of this layer: pool, device, async, vmm, managed, array, pinned, registered, imported, tensor
     #[arg(long, value_name = "LAYER", value_parser = layer)]
@@ -125,14 +125,13 @@ fn selection(args: &Args, source: &Source) -> Result<Selection> {
         bail!("{}: has no device {n}; it has {have}", source.path.display());
     }
     if let Some(at) = &args.at {
-        let at = at.of(source)?;
-        if at > source.end && !source.history.is_snapshot() {
-            bail!("{}: --at {}: the history ends at {}", source.path.display(), time(at), time(source.end));
+        if let Some(why) = at.outside(&source.history, (source.start, source.end)) {
+            bail!("{}: --at: {why}", source.path.display());
         }
-        return Ok(Selection { device, layer, ..Selection::at(at) });
+        return Ok(Selection { device, layer, ..Selection::at(time_of("--at", at, source)?) });
     }
-    let from = args.from.as_ref().map_or(Ok(0), |m| m.of(source))?;
-    let to = args.to.as_ref().map_or(Ok(u64::MAX), |m| m.of(source))?;
+    let from = args.from.as_ref().map_or(Ok(0), |m| time_of("--from", m, source))?;
+    let to = args.to.as_ref().map_or(Ok(u64::MAX), |m| time_of("--to", m, source))?;
     if from > to {
         bail!("--from ({}) is after --to ({})", time(from), time(to));
     }
@@ -140,6 +139,14 @@ fn selection(args: &Args, source: &Source) -> Result<Selection> {
         bail!("{}: --from is after the last event, {}", source.path.display(), time(source.end));
     }
     Ok(Selection { from, to, device, layer, moment: false })
+}
+
+/// When a moment is.
+fn time_of(flag: &str, moment: &Moment, source: &Source) -> Result<u64> {
+    source.time(moment)?.ok_or_else(|| {
+        let missing = moment.missing(source.marks.iter().map(|m| m.1.as_str()));
+        anyhow!("{}: {flag}: {missing}", source.path.display())
+    })
 }
 
 /// What a person should know of the history itself.
@@ -196,8 +203,13 @@ mod tests {
             (&["-f", "rmm", "--device", "3"][..], "has no device 3; it has 0"),
             (&["-f", "rmm", "--from", "2s", "--to", "1s"], "--from (2.00 s) is after --to (1.00 s)"),
             (&["-f", "rmm", "--from", "1h"], "--from is after the last event"),
-            (&["-f", "rmm", "--at", "1h"], "--at 1 h 00 min: the history ends at"),
-            (&["-f", "rmm", "--at", "epoch 3"], "'epoch 3' is no time (12.5s, 300ms, 2min), nor a mark"),
+            (&["-f", "rmm", "--at", "1h"], "--at: 1 h 00 min is not in it: the history ends at"),
+            (
+                &["-f", "rmm", "--at", "epoch 3"],
+                "--at: no mark \"epoch 3\": the history has no marks; or give peak, end",
+            ),
+            (&["-f", "rmm", "--from", "7"], "--from: no mark \"7\""),
+            (&["-f", "rmm", "--to", ""], "invalid value '' for '--to <MOMENT>': give peak, end, a time"),
             (&["-f", "rmm", "--layer", "tensors"], "no layer; allowed: pool, device"),
             (&["-f", "rmm", "--at", "1s", "--to", "2s"], "cannot be used with"),
             (&["-f", "rmm", "-o", &there], "is the history itself"),

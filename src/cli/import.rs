@@ -112,7 +112,10 @@ mod tests {
         drop(lines);
         std::fs::write(&file, head).unwrap();
         // All allocations of a log without stacks seem to be of one place: nothing is told to grow.
-        assert!(history.is_placeless() && crate::report::growth::find(&history).steps.is_none());
+        assert!(
+            history.is_placeless()
+                && crate::report::growth::find(&history, &mut crate::symbols::Names::new(&[])).steps.is_none()
+        );
         let e = run(&Args { format: Some(Kind::Torch), force: Force { force: true }, ..args(None) }).unwrap_err();
         assert!(format!("{e:#}").contains("log.dev0.csv: byte 0: "), "{e:#}");
         // Where nothing came of it, nothing is left.

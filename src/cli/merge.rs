@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow, bail};
 
 use super::report::Color;
 use super::{diff, say};
-use crate::diff::moment::Moment;
+use crate::diff::basis::Basis;
 use crate::diff::run::Run;
 use crate::merge::{Job, choose, find, json, text};
 use crate::report::Page;
@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut job = Job::of(ranks);
     job.world.says.extend(left_out);
-    job.world.says.extend(choose::unread(&broken));
+    job.world.says.extend(choose::aside("file", "could not be read", broken.iter().map(|e| format!("{e:#}"))));
     let (mut one, mut other) = (Names::new(&args.symbols), Names::new(&args.symbols));
     job.look_closer([&mut one, &mut other]);
     if args.json {
@@ -91,7 +91,7 @@ fn read_all(files: &[PathBuf]) -> Vec<Result<Run>> {
         for _ in 0..readers {
             scope.spawn(|| {
                 while let Some((i, file)) = take(&next, files) {
-                    let run = Run::read(file, &Moment::Peak);
+                    let run = Run::read(file, &Basis::default());
                     done.lock().unwrap_or_else(|e| e.into_inner())[i] = Some(run);
                 }
             });

@@ -13,10 +13,10 @@ use super::spool::SpoolFile;
 use super::{new_file, recover, say};
 use crate::flame::{self, Flame};
 use crate::html::zero;
+use crate::moment::{Moment, moments};
 use crate::reading::Batches;
 use crate::report::answers::{Answers, Asked};
 use crate::report::by::By;
-use crate::report::facts::moment::Wanted;
 use crate::report::{self, History, Page, text::Paint};
 
 /// Explains a history.
@@ -40,9 +40,10 @@ pub struct Args {
     /// Folder with the programs and libraries that ran, or their debug files; may be given several times
     #[arg(long, value_name = "DIR")]
     pub symbols: Vec<PathBuf>,
-    /// Who holds memory at this moment: peak, end, a time (1.5s, 200ms), or a mark (NAME, NAME#2); may be given several times
-    #[arg(long, value_name = "MOMENT")]
-    pub at: Vec<String>,
+    /// Who holds memory at these moments.
+    #[arg(long, value_name = "MOMENT", help = concat!(
+        "Who holds memory at this moment: ", moments!(), "; may be given several times"))]
+    pub at: Vec<Moment>,
     /// What to put holders together by
     #[arg(long, default_value = "stack", value_name = "WHAT")]
     pub by: By,
@@ -92,8 +93,7 @@ impl Color {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
     args.traces.iter().try_for_each(|trace| readable(trace, &args.symbols))?;
-    let at: Vec<Wanted> = args.at.iter().map(|text| Wanted::parse(text)).collect();
-    if args.flamegraph.is_some() && at.len() > 1 {
+    if args.flamegraph.is_some() && args.at.len() > 1 {
         anyhow::bail!("--flamegraph draws one moment: give --at once");
     }
     if args.traces.len() > 1 && args.html.is_none() {
@@ -107,15 +107,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(file) = &args.html {
         return html(file, &args.traces, &args.symbols, args.force);
     }
-    let histories = args.traces.iter().map(|trace| whole(trace, &at)).collect::<Result<Vec<History>>>()?;
+    let histories = args.traces.iter().map(|trace| whole(trace, &args.at)).collect::<Result<Vec<History>>>()?;
     let [history] = &histories[..] else { anyhow::bail!("give a history") };
     let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
     page.frames = args.frames.max(1);
     page.all_frames = args.all_frames;
     if let Some(file) = &args.flamegraph {
-        return draw(&mut page, history, at.first().unwrap_or(&Wanted::Peak), file, args.force);
+        return draw(&mut page, history, args.at.first().unwrap_or(&Moment::Peak), file, args.force);
     }
-    let asked = Asked { at, by: args.by };
+    let asked = Asked { at: args.at.clone(), by: args.by };
     let answers = Answers::of(&mut page, history, &asked).map_err(anyhow::Error::msg)?;
     if args.json {
         say::print(&(serde_json::to_string(&answers)? + "\n"))?;
@@ -140,20 +140,14 @@ pub fn readable(trace: &Path, symbols: &[PathBuf]) -> Result<()> {
 }
 
 /// Draws who holds memory at a moment.
-fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path, force: Force) -> Result<ExitCode> {
+fn draw(page: &mut Page, history: &History, moment: &Moment, file: &Path, force: Force) -> Result<ExitCode> {
     page.names.know(&history.symbols);
-    let stacks = report::holders::folded(page, history, wanted).map_err(anyhow::Error::msg)?;
+    let stacks = report::holders::folded(page, history, moment).map_err(anyhow::Error::msg)?;
     if stacks.is_empty() {
         anyhow::bail!("nothing was active at that moment: there is nothing to draw");
     }
     let bytes: u64 = stacks.iter().map(|s| s.1).sum();
-    let when = match wanted {
-        Wanted::Peak => "at the peak".to_string(),
-        Wanted::End => "at the end".to_string(),
-        Wanted::Time(ns) => format!("at {}", report::text::time(*ns)),
-        Wanted::Mark(name, n) => format!("at mark {name}#{n}"),
-    };
-    let title = format!("{}: {} active {when}", history.program(), report::text::bytes(bytes));
+    let title = format!("{}: {} active {moment}", history.program(), report::text::bytes(bytes));
     let line = |(path, bytes): &(Vec<String>, u64)| {
         let path: Vec<String> = path.iter().map(|f| flame::frame(f)).collect();
         format!("{} {bytes}", path.join(";"))
@@ -166,7 +160,7 @@ fn draw(page: &mut Page, history: &History, wanted: &Wanted, file: &Path, force:
 }
 
 /// A history, and what had to be left out of it said.
-fn whole(trace: &Path, at: &[Wanted]) -> Result<History> {
+fn whole(trace: &Path, at: &[Moment]) -> Result<History> {
     let history = read_at(trace, at)?;
     if let Some(damage) = &history.damage {
         say::line(&format!("{damage}; all else was read"));
@@ -217,7 +211,7 @@ pub fn read(path: &Path) -> Result<History> {
 }
 
 /// The same, and keeps what was held at these moments.
-pub fn read_at(path: &Path, at: &[Wanted]) -> Result<History> {
+pub fn read_at(path: &Path, at: &[Moment]) -> Result<History> {
     let history = match History::read_at(path, at) {
         Ok(history) => history,
         // Killed before its first line was whole: a spool may hold all of it.
@@ -265,7 +259,7 @@ pub fn read_at(path: &Path, at: &[Wanted]) -> Result<History> {
     }
 }
 
-fn by_spool_alone(path: &Path, at: &[Wanted]) -> Option<History> {
+fn by_spool_alone(path: &Path, at: &[Moment]) -> Option<History> {
     let spool = recover::by_trace(path)?;
     if spool.alive().unwrap_or(true) {
         return None;
@@ -279,14 +273,14 @@ fn by_spool_alone(path: &Path, at: &[Wanted]) -> Option<History> {
     Some(whole)
 }
 
-fn with_spool(path: &Path, spool: &SpoolFile, at: &[Wanted]) -> Result<History> {
+fn with_spool(path: &Path, spool: &SpoolFile, at: &[Moment]) -> Result<History> {
     let folder = RunDir::create_in([std::env::temp_dir()])?;
     let done = finish_copy(path, spool, folder.path(), at);
     folder.remove();
     done
 }
 
-fn finish_copy(path: &Path, spool: &SpoolFile, folder: &Path, at: &[Wanted]) -> Result<History> {
+fn finish_copy(path: &Path, spool: &SpoolFile, folder: &Path, at: &[Moment]) -> Result<History> {
     let copy = folder.join(path.file_name().unwrap_or_default());
     std::fs::copy(path, &copy).with_context(|| copy.display().to_string())?;
     // The older part of a rotated history is only read.

@@ -35,7 +35,7 @@ fn frame(name: &str) -> String {
 pub fn svg(diff: &Diff) -> Result<Vec<u8>> {
     let lines = folded(diff);
     let [before, after] = diff.held;
-    let title = format!("GPU memory {}: {} -> {}", diff.moment, bytes(before), bytes(after));
+    let title = format!("GPU memory {}: {} -> {}", diff.basis, bytes(before), bytes(after));
     let mut out = Vec::new();
     Flame { title: &title, subtitle: Some("width: after; red: grew, blue: shrank") }.draw(&lines, &mut out)?;
     Ok(out)

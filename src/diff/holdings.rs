@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory, Source};
 
+use super::basis::Basis;
 use super::live::{Count, Entry, Live, SEGMENT, pooled};
-use super::moment::Moment;
 use super::series::Series;
 use super::sums::{Most, Sums};
+use crate::moment::Moment;
 use crate::report::tally::{Layer, Tally};
 
 /// Allocations of one stack, caller and kind.
@@ -56,7 +57,7 @@ pub struct Device {
 /// The state of memory as a history goes by, and what it was at the moments that matter.
 #[derive(Debug)]
 pub struct Holdings {
-    moment: Moment,
+    basis: Basis,
     live: Live,
     book: Book,
     /// When most was reserved.
@@ -85,9 +86,9 @@ struct Book {
 
 impl Holdings {
     /// Nothing is held.
-    pub fn new(moment: Moment) -> Holdings {
+    pub fn new(basis: Basis) -> Holdings {
         let (live, book, reserved, series) = Default::default();
-        Holdings { moment, live, book, reserved, series, taken: false }
+        Holdings { basis, live, book, reserved, series, taken: false }
     }
 
     /// A module of this number, with this file name, was loaded.
@@ -104,7 +105,7 @@ impl Holdings {
 
     /// Plays the next event.
     pub fn play(&mut self, thread: u32, e: &Event) {
-        if let Moment::Time(time) = self.moment
+        if let Basis::At(Moment::Time(time)) = self.basis
             && e.time > time
         {
             self.take(time);
@@ -151,15 +152,14 @@ impl Holdings {
 
     /// The history ended at this time.
     pub fn finish(&mut self, end: u64) {
-        match self.moment {
-            Moment::Time(_) | Moment::End | Moment::Most | Moment::Total => self.take(end),
-            Moment::Peak | Moment::Mark(..) => {}
+        if !matches!(self.basis, Basis::At(Moment::Peak | Moment::Mark(_))) {
+            self.take(end);
         }
     }
 
     /// Whether the moment asked for came.
     pub fn has_moment(&self) -> bool {
-        self.taken || self.moment == Moment::Peak
+        self.taken || self.basis == Basis::default()
     }
 
     /// Whether PyTorch told of its tensors. They then stand in the place of the segments that hold them.
@@ -181,7 +181,7 @@ impl Holdings {
     pub fn at_moment(&self) -> Most {
         let (time, sums) = match self.book.then {
             Some(then) => then,
-            None if self.moment == Moment::Peak => return *self.peak(),
+            None if self.basis == Basis::default() => return *self.peak(),
             None => return Most::default(),
         };
         Most { time, sums, bytes: sums.active(self.book.tensors) }
@@ -199,11 +199,11 @@ impl Holdings {
 
     /// What a group held at the moment asked for.
     pub fn held(&self, group: &Group) -> Tally {
-        match self.moment {
-            Moment::Total => group.ever,
-            Moment::Most => group.most,
-            Moment::Peak => self.at_peak(group),
-            _ => group.then,
+        match self.basis {
+            Basis::Total => group.ever,
+            Basis::Most => group.most,
+            Basis::At(Moment::Peak) => self.at_peak(group),
+            Basis::At(_) => group.then,
         }
     }
 

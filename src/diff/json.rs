@@ -118,7 +118,7 @@ pub fn write(diff: &Diff, before: &Run, after: &Run, failures: &[String]) -> Str
         version: 1,
         before: who(before),
         after: who(after),
-        at: diff.moment.key(),
+        at: diff.basis.word(),
         verdict: verdict::verdict(diff),
         held: Two::of(diff.held),
         reserved: Two::of(diff.reserved),

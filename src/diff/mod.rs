@@ -1,13 +1,14 @@
 //! Two runs compared: before and after a change, with another batch size, with another version of a library.
 //!
 //! Each history is played once ([`run`], [`holdings`], [`live`]); then what each call stack held at the same moment
-//! ([`moment`], [`held`]) is put side by side ([`chain`], [`align`], [`change`]), and the answer is written as
+//! ([`basis`], [`held`]) is put side by side ([`chain`], [`align`], [`change`]), and the answer is written as
 //! [`text`], [`json`] or a flame graph ([`flame`]). Nothing here prints. `merge` compares ranks with the same parts.
 
 use crate::report::tally::Tally;
 use crate::symbols::Names;
 
 pub mod align;
+pub mod basis;
 pub mod chain;
 pub mod change;
 pub mod differs;
@@ -17,25 +18,24 @@ pub mod held;
 pub mod holdings;
 pub mod json;
 pub mod live;
-pub mod moment;
 pub mod run;
 pub mod series;
 pub mod sums;
 pub mod text;
 pub mod verdict;
 
+use basis::Basis;
 use change::{Change, signed};
 use differs::Differs;
 use headline::Row;
 use held::Look;
-use moment::Moment;
 use run::Run;
 
 /// What a comparison found.
 #[derive(Debug)]
 pub struct Diff {
-    /// The moment.
-    pub moment: Moment,
+    /// What is compared.
+    pub basis: Basis,
     /// Numbers of both runs.
     pub headline: Vec<Row>,
     /// In what else they differ.
@@ -53,7 +53,7 @@ pub struct Diff {
 }
 
 /// Compares two runs. Each has names of its own, because numbers mean other things in each.
-pub fn compare(before: &Run, after: &Run, moment: &Moment, names: [&mut Names; 2], all_frames: bool) -> Diff {
+pub fn compare(before: &Run, after: &Run, basis: &Basis, names: [&mut Names; 2], all_frames: bool) -> Diff {
     let [one, other] = names;
     let holders =
         |run: &Run, names: &mut Names| held::holders(run, &mut Look { names, all_frames }, |g| run.held.held(g));
@@ -65,14 +65,14 @@ pub fn compare(before: &Run, after: &Run, moment: &Moment, names: [&mut Names; 2
     let held = [total(&b), total(&a)];
     let rest = [b.rest[0].bytes, a.rest[0].bytes];
     Diff {
-        moment: moment.clone(),
+        basis: basis.clone(),
         headline: headline::rows(before, after),
         differs: differs::differs(before, after),
         changes: change::changes(b, a),
         rest,
         held,
         reserved: [before, after].map(|r| r.held.reserved.bytes),
-        caveats: caveats(before, after, moment),
+        caveats: caveats(before, after, basis),
     }
 }
 
@@ -95,13 +95,13 @@ impl Diff {
 }
 
 /// What limits a comparison of these runs.
-fn caveats(before: &Run, after: &Run, moment: &Moment) -> Vec<String> {
+fn caveats(before: &Run, after: &Run, basis: &Basis) -> Vec<String> {
     let mut says = Vec::new();
     for (name, run) in [("before", before), ("after", after)] {
         says.extend(run.caveats().into_iter().map(|c| format!("{name}: {c}")));
     }
-    if before.is_snapshot() != after.is_snapshot() && *moment != Moment::Total {
-        says.push(format!("a snapshot is compared with a run {moment}: choose the moment of the snapshot by --at"));
+    if before.is_snapshot() != after.is_snapshot() && *basis != Basis::Total {
+        says.push(format!("a snapshot is compared with a run {basis}: choose the moment of the snapshot by --at"));
     }
     if before.held.tensors() != after.held.tensors() {
         says.push(

@@ -8,8 +8,8 @@ use vramscope_core::event::{Event, EventKind, FreeHow};
 use vramscope_core::trace::read::Reader;
 use vramscope_core::trace::{Line, Module};
 
+use super::basis::Basis;
 use super::holdings::Holdings;
-use super::moment::Moment;
 use crate::report::History;
 use crate::report::order::Order;
 use crate::report::tries::Tries;
@@ -27,7 +27,7 @@ pub struct Mark {
     /// Its text.
     pub text: String,
     /// How often there was a mark of this text, with this one.
-    pub number: u32,
+    pub number: u64,
     /// When.
     pub time: u64,
     /// Bytes in use on the devices then.
@@ -68,7 +68,9 @@ pub struct Run {
     pub marks: Vec<Mark>,
     /// Events read.
     pub events: u64,
-    /// Time of the last of them.
+    /// Time of the first of them,
+    pub start: u64,
+    /// and of the last.
     pub end: u64,
     /// When libraries for communication between GPUs took their first memory of a device: not before all ranks have met,
     /// unlike the host memory that they take to meet.
@@ -94,17 +96,17 @@ pub fn collective(file: &str) -> bool {
 
 impl Run {
     /// Reads a history as far as it can be read.
-    pub fn read(path: &Path, moment: &Moment) -> Result<Run> {
+    pub fn read(path: &Path, basis: &Basis) -> Result<Run> {
         let mut reader = Reader::open(path).map_err(|e| anyhow!("{e}"))?;
-        let mut run = Run::of_lines(&mut reader, moment);
+        let mut run = Run::of_lines(&mut reader, basis);
         run.history.path = path.to_path_buf();
         run.history.damage = reader.damage().map(ToString::to_string);
         Ok(run)
     }
 
     /// Plays lines.
-    pub fn of_lines(lines: impl Iterator<Item = Line>, moment: &Moment) -> Run {
-        let mut play = Play::new(moment);
+    pub fn of_lines(lines: impl Iterator<Item = Line>, basis: &Basis) -> Run {
+        let mut play = Play::new(basis);
         let mut order = Order::new();
         let definitions = lines.filter_map(|line| {
             match &line {
@@ -127,8 +129,8 @@ impl Run {
         play.work.failed += play.tries.finish().iter().filter(|r| !r.served).count() as u64;
         play.held.finish(play.end);
         history.exited = play.exited;
-        let Play { held, work, marks, events, end, met, .. } = play;
-        Run { history, held, work, marks, events, end, met }
+        let Play { held, work, marks, events, start, end, met, .. } = play;
+        Run { history, held, work, marks, events, start, end, met }
     }
 
     /// The file.
@@ -174,25 +176,26 @@ impl Run {
 
 /// What gathers while lines go by.
 struct Play {
-    moment: Moment,
+    basis: Basis,
     held: Holdings,
     work: Work,
     tries: Tries,
     texts: HashMap<u32, String>,
-    counted: HashMap<u32, u32>,
+    counted: HashMap<u32, u64>,
     marks: Vec<Mark>,
     collectives: Vec<u32>,
     met: Vec<u64>,
     events: u64,
+    start: u64,
     end: u64,
     exited: bool,
 }
 
 impl Play {
-    fn new(moment: &Moment) -> Play {
+    fn new(basis: &Basis) -> Play {
         Play {
-            moment: moment.clone(),
-            held: Holdings::new(moment.clone()),
+            basis: basis.clone(),
+            held: Holdings::new(basis.clone()),
             work: Work::default(),
             tries: Tries::default(),
             texts: HashMap::new(),
@@ -201,6 +204,7 @@ impl Play {
             collectives: Vec::new(),
             met: Vec::new(),
             events: 0,
+            start: 0,
             end: 0,
             exited: false,
         }
@@ -216,6 +220,7 @@ impl Play {
     }
 
     fn event(&mut self, thread: u32, e: &Event) {
+        self.start = if self.events == 0 { e.time } else { self.start };
         self.events += 1;
         self.end = self.end.max(e.time);
         self.held.play(thread, e);
@@ -250,10 +255,7 @@ impl Play {
         let number = self.counted.entry(text).or_default();
         *number += 1;
         let name = self.texts.get(&text).map_or("", String::as_str);
-        if let Moment::Mark(wanted, n) = &self.moment
-            && wanted == name
-            && n == number
-        {
+        if matches!(&self.basis, Basis::At(moment) if moment.is_mark(name, *number)) {
             self.held.take(e.time);
         }
         if self.marks.len() < MARKS {

@@ -7,12 +7,13 @@ use super::align::Match;
 use super::change::Change;
 use super::verdict::{Limit, failures, verdict};
 use super::*;
+use crate::moment::Moment;
 use crate::report::Page;
 use crate::report::testing::{MIB, Script, named};
 use crate::report::text::{Paint, WIDTH};
 
-fn run(script: &Script, moment: &Moment) -> Run {
-    Run::of_lines(script.lines.iter().cloned(), moment)
+fn run(script: &Script, basis: &Basis) -> Run {
+    Run::of_lines(script.lines.iter().cloned(), basis)
 }
 
 /// Names for a program: offset, function, line.
@@ -25,9 +26,9 @@ fn names(all: &[(u64, &str, u32)]) -> Names {
 }
 
 /// Compares two runs of one program, each with names of its own.
-fn compared(runs: [(&Script, Names); 2], moment: Moment) -> Diff {
+fn compared(runs: [(&Script, Names); 2], basis: Basis) -> Diff {
     let [(b, mut one), (a, mut other)] = runs;
-    compare(&run(b, &moment), &run(a, &moment), &moment, [&mut one, &mut other], false)
+    compare(&run(b, &basis), &run(a, &basis), &basis, [&mut one, &mut other], false)
 }
 
 /// A tensor of PyTorch's, as its own allocator tells.
@@ -73,7 +74,7 @@ fn addresses_and_lines_may_move() {
         &trained(0x7000, 128, true),
         names(&[(0x7010, "load()", 13), (0x7020, "forward()", 23), (0x7090, "main", 93)]),
     );
-    let diff = compared([before, after], Moment::Peak);
+    let diff = compared([before, after], Basis::default());
     assert_eq!(
         told(&diff),
         [
@@ -108,7 +109,7 @@ fn renamed_functions_new_stacks_and_gone_ones() {
             (&before, of(&[(0x10, "attend", 1), (0x20, "old_cache", 2)])),
             (&after, of(&[(0x10, "attention", 5), (0x30, "new_cache", 3)])),
         ],
-        Moment::Peak,
+        Basis::default(),
     );
     let mut told = told(&diff);
     told.sort();
@@ -137,7 +138,7 @@ fn a_stack_that_holds_nothing_at_the_moment_is_not_new() {
         s
     };
     let names = || names(&[(0x10, "cache", 1), (0x20, "weights", 2)]);
-    let diff = compared([(&script(false), names()), (&script(true), names())], Moment::Peak);
+    let diff = compared([(&script(false), names()), (&script(true), names())], Basis::default());
     assert_eq!(told(&diff)[0], ("cache model.cu:1".to_string(), 1, Some(Match::Exact)));
 }
 
@@ -155,7 +156,7 @@ fn tensors_stand_in_the_place_of_their_segments() {
         }
         s
     };
-    let diff = compared([(&script(3), Names::new(&[])), (&script(8), Names::new(&[]))], Moment::Peak);
+    let diff = compared([(&script(3), Names::new(&[])), (&script(8), Names::new(&[]))], Basis::default());
     assert_eq!(told(&diff), [("step train.py:7".to_string(), 10, Some(Match::Exact))]);
     assert_eq!((diff.held, diff.reserved), ([6 * MIB, 16 * MIB], [20 * MIB, 20 * MIB]));
     let row = |name: &str| diff.headline.iter().find(|r| r.name == name).map(|r| (r.before / MIB, r.after / MIB));
@@ -201,7 +202,7 @@ fn moments() {
 
 #[test]
 fn a_pool_a_context_and_a_free_that_failed() {
-    let moment = Moment::End;
+    let moment = Basis::At(Moment::End);
     let mut s = Script::new();
     let stack = s.stack(&[(1, 0x10)]);
     let (id, segment) = s.miss(3 * MIB, 4 * MIB, stack);
@@ -243,11 +244,11 @@ fn snapshots_and_later_parts_are_compared_as_far_as_they_go() {
     };
     let names = || names(&[(0x1010, "load()", 10), (0x1020, "forward()", 20), (0x1090, "main", 90)]);
     for (part, says) in [(false, "after: a snapshot"), (true, "after: the last part of a longer run")] {
-        let diff = compared([(&whole, names()), (&opening(part), names())], Moment::Peak);
+        let diff = compared([(&whole, names()), (&opening(part), names())], Basis::default());
         assert_eq!((diff.held, diff.changes.len()), ([184 * MIB; 2], 2));
         assert!(diff.caveats.iter().any(|c| c.starts_with(says)), "{:?}", diff.caveats);
     }
-    let nothing = compared([(&Script::new(), names()), (&whole, names())], Moment::End);
+    let nothing = compared([(&Script::new(), names()), (&whole, names())], Basis::At(Moment::End));
     assert_eq!((nothing.held[0], nothing.of(false).filter(|c| c.is_new()).count()), (0, 1));
     assert!(flame::svg(&nothing).is_ok());
 }
@@ -261,7 +262,7 @@ fn libraries_are_compared_where_there_are_no_stacks() {
         s
     };
     let (before, after) = (script("/usr/lib/libnccl.so.2", MIB), script("/opt/libnccl.so.3", 3 * MIB));
-    let diff = compared([(&before, Names::new(&[])), (&after, Names::new(&[]))], Moment::Peak);
+    let diff = compared([(&before, Names::new(&[])), (&after, Names::new(&[]))], Basis::default());
     assert_eq!((diff.changes.len(), diff.grew()), (1, 2 * MIB as i64));
     assert!(diff.caveats.iter().any(|c| c.contains("libraries are compared")), "{:?}", diff.caveats);
     let row = diff.headline.iter().find(|r| r.name == "of it libnccl.so").unwrap();
@@ -275,16 +276,16 @@ fn growth_that_fails() {
     let diff = |batch, moment| {
         compared([(&trained(0x1000, 64, false), names()), (&trained(0x1000, batch, false), names())], moment)
     };
-    assert_eq!(failures(&diff(66, Moment::Peak), Limit::Percent(5.0)), Vec::<String>::new());
+    assert_eq!(failures(&diff(66, Basis::default()), Limit::Percent(5.0)), Vec::<String>::new());
     assert_eq!(
-        failures(&diff(128, Moment::Peak), Limit::Percent(5.0)),
+        failures(&diff(128, Basis::default()), Limit::Percent(5.0)),
         [
             "memory in use at the peak grew from 184 MiB to 248 MiB (+34.8 %)",
             "memory reserved at most grew from 184 MiB to 248 MiB (+34.8 %)"
         ]
     );
-    assert_eq!(failures(&diff(128, Moment::End), Limit::Bytes(0)), Vec::<String>::new());
-    assert_eq!(failures(&diff(32, Moment::Peak), Limit::Bytes(0)), Vec::<String>::new());
+    assert_eq!(failures(&diff(128, Basis::At(Moment::End)), Limit::Bytes(0)), Vec::<String>::new());
+    assert_eq!(failures(&diff(32, Basis::default()), Limit::Bytes(0)), Vec::<String>::new());
 }
 
 #[test]
@@ -296,7 +297,7 @@ fn written_within_the_screen_and_as_json() {
     if let Some(Line::Header(h)) = after.lines.first_mut() {
         h.arguments = vec!["./program".into(), "--steps".into(), "200".into()];
     }
-    let moment = Moment::Peak;
+    let moment = Basis::default();
     let (b, a) = (run(&before, &moment), run(&after, &moment));
     let mut one = names(&[(0x1010, "load()", 10), (0x1020, "forward()", 20), (0x1090, "main", 90)]);
     let mut other = names(&[(0x7010, "load()", 13), (0x7020, "forward()", 23), (0x7090, "main", 93)]);

@@ -115,7 +115,7 @@ fn list(page: &mut Page, diff: &Diff, host: bool, grown: bool) {
     }
     let (what, sign) = if grown { ("GREW", "+") } else { ("SHRANK", "-") };
     let place = if host { ", host memory" } else { "" };
-    page.heading(&format!("{what} {}{place}, by call stack: {sign}{}", diff.moment, bytes(sum)));
+    page.heading(&format!("{what} {}{place}, by call stack: {sign}{}", diff.basis, bytes(sum)));
     let shown = all.iter().take(page.top).take_while(|c| c.bytes().unsigned_abs() >= floor.max(1)).count();
     for (i, change) in all[..shown].iter().enumerate() {
         entry(page, i + 1, change);

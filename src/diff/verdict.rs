@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use super::Diff;
+use super::basis::Basis;
 use super::change::Change;
-use super::moment::Moment;
 use crate::report::text::{bytes, clip, percent, plural};
 
 /// How much more is still no failure.
@@ -58,10 +58,10 @@ impl Limit {
 /// What grew by more than the limit: what is compared, and of a peak what was reserved, too, for that is what a GPU must have.
 pub fn failures(diff: &Diff, limit: Limit) -> Vec<String> {
     let mut says = Vec::new();
-    let what = match diff.moment {
-        Moment::Total => "bytes allocated".to_string(),
-        Moment::Most => "what stacks held at most, added up,".to_string(),
-        _ => format!("memory in use {}", diff.moment),
+    let what = match diff.basis {
+        Basis::Total => "bytes allocated".to_string(),
+        Basis::Most => "what stacks held at most, added up,".to_string(),
+        _ => format!("memory in use {}", diff.basis),
     };
     let mut check = |what: String, [before, after]: [u64; 2]| {
         if limit.passed(before, after) {
@@ -69,7 +69,7 @@ pub fn failures(diff: &Diff, limit: Limit) -> Vec<String> {
         }
     };
     check(what, diff.held);
-    if diff.moment == Moment::Peak {
+    if diff.basis == Basis::default() {
         check("memory reserved at most".into(), diff.reserved);
     }
     says
@@ -116,9 +116,9 @@ pub fn verdict(diff: &Diff) -> String {
     let [before, after] = diff.held;
     let (grown, shrunk) = (diff.sum(true), diff.sum(false));
     let more = match diff.grew() {
-        0 if grown == 0 && shrunk == 0 => return format!("the same {}: {}", diff.moment, bytes(after)),
-        0 => format!("as much {}: {}", diff.moment, bytes(after)),
-        g => format!("{} {} ({}, {} -> {})", signed(g), diff.moment, share(before, after), bytes(before), bytes(after)),
+        0 if grown == 0 && shrunk == 0 => return format!("the same {}: {}", diff.basis, bytes(after)),
+        0 => format!("as much {}: {}", diff.basis, bytes(after)),
+        g => format!("{} {} ({}, {} -> {})", signed(g), diff.basis, share(before, after), bytes(before), bytes(after)),
     };
     let count = |f: fn(&Change) -> bool| diff.of(false).filter(|c| f(c)).count() as u64;
     let (new, gone) = (count(Change::is_new), count(Change::is_gone));

@@ -11,7 +11,6 @@ pub mod folded;
 pub mod heaptrack;
 pub mod labels;
 pub mod lives;
-pub mod moment;
 pub mod owners;
 pub mod play;
 pub mod pprof;

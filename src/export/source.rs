@@ -11,6 +11,7 @@ use vramscope_core::trace::{Line, Oom, Thread};
 use super::play::{Each, Player};
 use super::select::Selection;
 use crate::cli::new_file::Force;
+use crate::moment::Moment;
 use crate::report::frames;
 use crate::report::history::History;
 use crate::report::order::Order;
@@ -65,7 +66,7 @@ pub struct Source {
     pub threads: BTreeMap<u32, Thread>,
     /// The texts of marks and regions, by number.
     pub texts: HashMap<u32, String>,
-    /// The marks: when, and what they say.
+    /// The marks in the order of time: when, and what they say.
     pub marks: Vec<(u64, String)>,
     /// Regions that had not ended when the history did.
     pub never_ended: HashSet<u64>,
@@ -122,7 +123,8 @@ impl Source {
         history.damage = reader.damage().map(ToString::to_string);
         (history.path, history.events, history.end, history.exited) = (path.to_path_buf(), events, end, exited);
         let text = |n: u32| texts.get(&n).cloned().unwrap_or_default();
-        let marks = marks.into_iter().map(|(time, n)| (time, text(n))).collect();
+        let mut marks: Vec<(u64, String)> = marks.into_iter().map(|(time, n)| (time, text(n))).collect();
+        marks.sort_by_key(|m| m.0);
         let mut names = Names::new(symbols);
         names.know(&history.symbols);
         Ok(Source {
@@ -142,9 +144,25 @@ impl Source {
         })
     }
 
-    /// When most device memory was active.
+    /// When most was in use, as a report has it: PyTorch's tensors count in place of the segments that they lie in.
     pub fn peak(&self) -> Result<u64> {
-        Ok(History::read(&self.path)?.state.peak.time)
+        Ok(History::read(&self.path)?.facts.ledger.peak.time)
+    }
+
+    /// When a moment is; none: no mark is called so.
+    pub fn time(&self, moment: &Moment) -> Result<Option<u64>> {
+        let mut nth: HashMap<&str, u64> = HashMap::new();
+        let mut meant = |text| {
+            let nth = nth.entry(text).or_default();
+            *nth += 1;
+            moment.is_mark(text, *nth)
+        };
+        Ok(match moment {
+            Moment::Time(time) => Some(*time),
+            Moment::End => Some(self.end),
+            Moment::Peak => Some(self.peak()?),
+            Moment::Mark(_) => self.marks.iter().find(|m| meant(m.1.as_str())).map(|m| m.0),
+        })
     }
 
     /// Plays the selected part in the order of time. An error of `each` ends it.

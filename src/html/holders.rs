@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use vramscope_core::event::Event;
 
-use super::books::{Kind, Live};
+use super::live::{Kind, Live};
 
 /// What the allocations of a group have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Device, or [`super::books::HOST`].
+    /// Device, or [`super::live::HOST`].
     pub device: u32,
     /// Number of the stack, 0: none.
     pub stack: u32,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use vramscope_core::spread::Spread;
 
-use super::books::{Live, Segment};
+use super::live::{Live, Segment};
 
 /// Still there at the end.
 pub const ALIVE: u64 = u64::MAX;

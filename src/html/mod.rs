@@ -11,6 +11,7 @@ pub mod holders;
 pub mod kept;
 pub mod labels;
 pub mod layers;
+pub mod live;
 pub mod moments;
 pub mod page;
 pub mod pyramid;

@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::books::{Books, Live};
+use super::books::Books;
 use super::holders::{Share, largest};
 use super::kept::{ALIVE, Kept};
+use super::live::Live;
 
 /// A moment.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use flate2::{Compression, write::GzEncoder};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::books::{HOST, KINDS};
 use super::columns::{Column, Columns};
 use super::kept::ALIVE;
 use super::layers::{LAYERS, Layer};
+use super::live::{HOST, KINDS};
 use super::run::{Curve, Run};
 use super::stacks::{Frame, Stack, Stacks};
 use crate::report::History;

@@ -363,7 +363,7 @@ impl<'a> Play<'a> {
     fn peak_moments(&mut self) {
         for (device, peak) in std::mem::take(&mut self.peaks).iter().filter(|(_, p)| p.active > 0) {
             let label = match *device {
-                super::books::HOST => "peak of pinned host memory".to_string(),
+                super::live::HOST => "peak of pinned host memory".to_string(),
                 device => format!("peak of GPU {device}"),
             };
             let mut shares: Vec<Share> = Vec::new();

@@ -130,8 +130,8 @@ fn library_of(lines: &[Shown]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::html::books::Kind;
     use crate::html::holders::Key;
+    use crate::html::live::Kind;
     use crate::report::testing::{names, trained};
 
     #[test]

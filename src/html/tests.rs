@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use vramscope_core::event::{Event, EventKind, FreeHow, Memory, Source};
 use vramscope_core::trace::Line;
 
-use super::books::HOST;
 use super::kept::ALIVE;
 use super::layers::{Layer, active};
+use super::live::HOST;
 use super::page::{self, Part};
 use super::run::{self, Limits, Run};
 use super::stacks::Stacks;

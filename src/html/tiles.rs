@@ -5,8 +5,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use super::books::{Books, Live};
+use super::books::Books;
 use super::kept::{ALIVE, Kept};
+use super::live::Live;
 
 /// The allocations of a device that cover most of a stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,9 +14,9 @@ pub fn ranks(mut runs: Vec<Run>) -> (Vec<Rank>, Vec<String>) {
     let mut says = Vec::new();
     // A snapshot has no peak. Where there is nothing else, the ranks' last ones are shown.
     if runs.iter().any(|r| !r.is_snapshot()) {
-        let (snapshots, whole) = runs.into_iter().partition(Run::is_snapshot);
+        let (snapshots, whole): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(Run::is_snapshot);
         runs = whole;
-        says.extend(left_out(&snapshots, "snapshot", "of one moment only"));
+        says.extend(aside("snapshot", "left out, of one moment only", paths(&snapshots)));
     }
     // A copy with names (`vramscope symbolize`) is of the same process; it is the better one.
     runs.sort_by_key(|r| (r.history.symbols.is_empty(), std::cmp::Reverse(r.history.all_events())));
@@ -31,21 +31,18 @@ pub fn ranks(mut runs: Vec<Run>) -> (Vec<Rank>, Vec<String>) {
             copies.push(run);
         }
     }
-    says.extend(left_out(&copies, "more file", "of a process that is shown already"));
+    says.extend(aside("more file", "left out, of a process that is shown already", paths(&copies)));
     (ranks, says)
 }
 
-fn left_out(runs: &[Run], what: &str, why: &str) -> Option<String> {
-    let first: Vec<String> = runs.iter().take(NAMED).map(|r| r.path().display().to_string()).collect();
-    let more = if runs.len() > NAMED { format!(" and {} more", runs.len() - NAMED) } else { String::new() };
-    let n = plural(runs.len() as u64, what);
-    (!runs.is_empty()).then(|| format!("{n} left out, {why}: {}{more}", first.join(", ")))
+fn paths(runs: &[Run]) -> impl ExactSizeIterator<Item = String> {
+    runs.iter().map(|r| r.path().display().to_string())
 }
 
-/// The line of files that could not be read, with what was wrong.
-pub fn unread(errors: &[anyhow::Error]) -> Option<String> {
-    let first: Vec<String> = errors.iter().take(NAMED).map(|e| format!("{e:#}")).collect();
-    let more = if errors.len() > NAMED { format!("; and {} more", errors.len() - NAMED) } else { String::new() };
-    let n = plural(errors.len() as u64, "file");
-    (!errors.is_empty()).then(|| format!("{n} could not be read: {}{more}", first.join("; ")))
+/// The line of files that are not among the ranks: what they are, why, and the first of them.
+pub fn aside(what: &str, why: &str, files: impl ExactSizeIterator<Item = String>) -> Option<String> {
+    let all = files.len();
+    let first: Vec<String> = files.take(NAMED).collect();
+    let more = if all > NAMED { format!("; and {} more", all - NAMED) } else { String::new() };
+    (all > 0).then(|| format!("{} {why}: {}{more}", plural(all as u64, what), first.join("; ")))
 }

@@ -30,7 +30,7 @@ type Met = (u64, u64, usize);
 
 /// Marks that at least two ranks have, in order of time.
 pub fn steps(ranks: &[Rank]) -> Vec<Step> {
-    let mut by: BTreeMap<(&str, u32), Vec<Met>> = BTreeMap::new();
+    let mut by: BTreeMap<(&str, u64), Vec<Met>> = BTreeMap::new();
     for (i, rank) in ranks.iter().enumerate() {
         for mark in &rank.run.marks {
             by.entry((&mark.text, mark.number)).or_default().push((rank.wall(mark.time), mark.active, i));

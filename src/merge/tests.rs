@@ -4,7 +4,7 @@ use vramscope_core::event::{Event, EventKind, Memory};
 use vramscope_core::trace::{Footer, Line, Text};
 
 use super::*;
-use crate::diff::moment::Moment;
+use crate::diff::basis::Basis;
 use crate::diff::run::Run;
 use crate::report::Page;
 use crate::report::testing::{MIB, Script, named};
@@ -68,7 +68,7 @@ impl Made {
     }
 
     fn rank(&self) -> Rank {
-        Rank::of(Run::of_lines(self.script().lines.into_iter(), &Moment::Peak))
+        Rank::of(Run::of_lines(self.script().lines.into_iter(), &Basis::default()))
     }
 }
 
@@ -144,7 +144,7 @@ fn snapshots_and_copies_are_left_out_and_named() {
                 h.events_before = 7;
             }
         }
-        let mut run = Run::of_lines(lines.into_iter(), &Moment::Peak);
+        let mut run = Run::of_lines(lines.into_iter(), &Basis::default());
         run.history.path = path.into();
         run
     };
@@ -233,7 +233,7 @@ fn helpers_and_processes_without_a_rank_are_left_out() {
         s.rank.clear();
     }
     scripts.extend([child, stranger]);
-    let ranks = scripts.into_iter().map(|s| Rank::of(Run::of_lines(s.lines.into_iter(), &Moment::Peak)));
+    let ranks = scripts.into_iter().map(|s| Rank::of(Run::of_lines(s.lines.into_iter(), &Basis::default())));
     let job = Job::of(ranks.collect());
     assert_eq!(job.ranks.iter().map(|r| r.run.history.header.pid).collect::<Vec<_>>(), [4000, 4001]);
     assert!(job.world.says[0].contains("of a child process") && job.world.says[1].contains("1 history without a rank"));
@@ -298,7 +298,7 @@ fn the_jobs_total_at_one_moment() {
             s.free(id, vramscope_core::event::FreeHow::Driver);
         }
         s.event(Event { kind: EventKind::Exit, ..Event::default() });
-        Rank::of(Run::of_lines(s.lines.into_iter(), &Moment::Peak))
+        Rank::of(Run::of_lines(s.lines.into_iter(), &Basis::default()))
     };
     let apart = Job::of(vec![of("0", 1000, true), of("1", 1003, true)]);
     assert_eq!((apart.total.peaks / MIB, apart.total.at_once / MIB), (2328, 1164));

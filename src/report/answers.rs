@@ -7,7 +7,6 @@ use super::Page;
 use super::by::By;
 use super::churned::{self, Churned};
 use super::devices::{self, DeviceAnswer};
-use super::facts::moment::Wanted;
 use super::glance::{self, Glance};
 use super::history::History;
 use super::holders::{self, Holders};
@@ -18,6 +17,7 @@ use super::pinned::{self, Pinned};
 use super::suspects::{self, Leaks};
 use super::text::clean;
 use super::verdict::Verdict;
+use crate::moment::Moment;
 
 /// Version of the fields. It grows when one changes its meaning or goes; new ones may come without.
 pub const VERSION: u32 = 1;
@@ -128,7 +128,7 @@ pub struct Answers {
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// Moments; none: the peak and the end.
-    pub at: Vec<Wanted>,
+    pub at: Vec<Moment>,
     /// How holders are put together.
     pub by: By,
 }
@@ -138,7 +138,7 @@ impl Answers {
     pub fn of(page: &mut Page, history: &History, asked: &Asked) -> Result<Answers, String> {
         // What the history itself says (`vramscope symbolize`) needs no file.
         page.names.know(&history.symbols);
-        let moments = if asked.at.is_empty() { vec![Wanted::Peak, Wanted::End] } else { asked.at.clone() };
+        let moments = if asked.at.is_empty() { vec![Moment::Peak, Moment::End] } else { asked.at.clone() };
         let leaks = suspects::of(page, history);
         let holes = history.facts.holes.iter().find(|h| !h.failure && h.segments > 0);
         let mut holders = Vec::new();

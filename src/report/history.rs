@@ -10,13 +10,13 @@ use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Name, N
 
 use super::errors::Errors;
 use super::facts::Facts;
-use super::facts::moment::Wanted;
 use super::order::Order;
 use super::pool::PoolWork;
 use super::sizes::Sizes;
 use super::state::State;
 use super::text::{clean, plural};
 use crate::import::lines::IMPORTED;
+use crate::moment::Moment;
 use crate::reading::Batches;
 
 /// Notes, and out-of-memories, that are kept: the library writes a few.
@@ -89,12 +89,12 @@ impl History {
     }
 
     /// The same, and keeps what was held at these moments.
-    pub fn read_at(path: &Path, wanted: &[Wanted]) -> Result<History> {
+    pub fn read_at(path: &Path, wanted: &[Moment]) -> Result<History> {
         History::read_later(path, wanted, 0)
     }
 
     /// The same, with so many nanoseconds added to all times.
-    pub fn read_later(path: &Path, wanted: &[Wanted], shift: u64) -> Result<History> {
+    pub fn read_later(path: &Path, wanted: &[Moment], shift: u64) -> Result<History> {
         let mut batches = open(path)?;
         let header = Line::Header(batches.header().clone());
         let lines = batches.by_ref().flatten().map(|(_, item)| later(item.line(), shift));
@@ -116,7 +116,7 @@ impl History {
     }
 
     /// The same, and keeps what was held at these moments.
-    pub fn of_lines_at(lines: impl Iterator<Item = Line>, wanted: &[Wanted]) -> History {
+    pub fn of_lines_at(lines: impl Iterator<Item = Line>, wanted: &[Moment]) -> History {
         let mut h = History { facts: Facts::wanting(wanted), ..History::default() };
         let mut order = Order::new();
         for line in lines {

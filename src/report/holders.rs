@@ -6,12 +6,12 @@ use super::Page;
 use super::by::{self, By, Held, List};
 use super::facts::Facts;
 use super::facts::ledger::{Holder, Use};
-use super::facts::moment::Wanted;
 use super::history::History;
 use super::room::{self, Row};
 use super::tally::Tally;
 use super::text::{WIDTH, bytes, clip, percent, plural, time};
 use super::{frames, stacks};
+use crate::moment::Moment;
 
 /// Who held what at one moment.
 #[derive(Clone, Debug, Serialize)]
@@ -30,7 +30,7 @@ pub struct Holders {
 }
 
 /// Who held what; an error says why that moment is none.
-pub fn of(page: &mut Page, history: &History, wanted: &Wanted, by: By) -> Result<Holders, String> {
+pub fn of(page: &mut Page, history: &History, wanted: &Moment, by: By) -> Result<Holders, String> {
     let facts = &history.facts;
     let (moment, at, usage, held) = held(history, facts, wanted)?;
     let held = held.into_iter().filter(|(h, _)| facts.ledger.counts(h)).collect();
@@ -40,64 +40,34 @@ pub fn of(page: &mut Page, history: &History, wanted: &Wanted, by: By) -> Result
 type AtMoment<'a> = (String, u64, Use, Vec<(&'a Holder, Tally)>);
 
 /// What each holder had at a moment.
-pub fn held<'a>(history: &History, facts: &'a Facts, wanted: &Wanted) -> Result<AtMoment<'a>, String> {
+pub fn held<'a>(history: &History, facts: &'a Facts, wanted: &Moment) -> Result<AtMoment<'a>, String> {
     let ledger = &facts.ledger;
     let all = ledger.holders.iter();
     Ok(match wanted {
-        Wanted::Peak => {
+        Moment::Peak => {
             let held = all.map(|h| (h, ledger.at_peak(h))).collect();
             ("peak".to_string(), ledger.peak.time, ledger.peak, held)
         }
-        Wanted::End => {
+        Moment::End => {
             let usage = facts.end(&history.state);
             ("end".to_string(), history.end, usage, all.map(|h| (h, h.now)).collect())
         }
-        Wanted::Time(_) | Wanted::Mark(..) => {
-            outside(history, wanted)?;
-            let Some(m) = facts.moments.iter().find(|m| m.wanted == *wanted) else {
-                return Err(missing(facts, wanted));
+        Moment::Time(_) | Moment::Mark(_) => {
+            if let Some(why) = wanted.outside(history, (history.start, history.end)) {
+                return Err(format!("--at: {why}"));
+            }
+            let Some(m) = facts.moments.iter().find(|m| m.moment == *wanted) else {
+                let marks = facts.regions.marks.iter().map(|m| m.name.as_str());
+                return Err(format!("--at: {}", wanted.missing(marks)));
             };
             let held = all.zip(&m.held).map(|(h, t)| (h, *t)).collect();
             let name = match wanted {
-                Wanted::Mark(name, 1) => format!("mark {name}"),
-                Wanted::Mark(name, n) => format!("mark {name}#{n}"),
+                Moment::Mark(text) => format!("mark {text}"),
                 _ => time(m.time),
             };
             (name, m.time, m.usage, held)
         }
     })
-}
-
-/// Refuses a time that the history does not have.
-fn outside(history: &History, wanted: &Wanted) -> Result<(), String> {
-    let Wanted::Time(at) = wanted else { return Ok(()) };
-    if history.is_snapshot() {
-        return Err("--at: a snapshot is of one moment, and has no other".to_string());
-    }
-    if *at > history.end {
-        return Err(format!("--at {}: the history ends at {}", time(*at), time(history.end)));
-    }
-    // A part begins with what was live then, and does not say what was before.
-    if history.is_part() && *at < history.start {
-        return Err(format!("--at {}: what is left of the history begins at {}", time(*at), time(history.start)));
-    }
-    Ok(())
-}
-
-fn missing(facts: &Facts, wanted: &Wanted) -> String {
-    let Wanted::Mark(name, n) = wanted else { return "--at: the history has no such moment".to_string() };
-    let mut names: Vec<&str> = facts.regions.marks.iter().map(|m| m.name.as_str()).collect();
-    names.dedup();
-    let known = match names.len() {
-        0 => "the history has no marks".to_string(),
-        _ => format!(
-            "its marks are {}{}",
-            clip(&names[..names.len().min(8)].join(", "), 200),
-            if names.len() > 8 { ", ..." } else { "" }
-        ),
-    };
-    let nth = if *n > 1 { format!("#{n}") } else { String::new() };
-    format!("--at: no mark {:?}; {known}; or give a time (1.5s, 200ms), peak or end", format!("{name}{nth}"))
 }
 
 /// Writes the section.
@@ -164,7 +134,7 @@ fn short(page: &mut Page, i: usize, e: &Held, whole: u64) {
 }
 
 /// A stack as folded lines: outermost first, each frame's text. For a flame graph.
-pub fn folded(page: &mut Page, history: &History, wanted: &Wanted) -> Result<Vec<(Vec<String>, u64)>, String> {
+pub fn folded(page: &mut Page, history: &History, wanted: &Moment) -> Result<Vec<(Vec<String>, u64)>, String> {
     let facts = &history.facts;
     let (_, _, _, held) = held(history, facts, wanted)?;
     let held: Vec<_> = held.into_iter().filter(|(h, t)| t.bytes > 0 && facts.ledger.counts(h)).collect();

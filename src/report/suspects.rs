@@ -5,9 +5,10 @@ use serde::Serialize;
 use super::Page;
 use super::by;
 use super::frames::{self, Shown};
+use super::growth;
 use super::growth::shape::Shape;
 use super::growth::steps::Steps;
-use super::growth::{self, Kind, Part};
+use super::growth::suspect::{self as growing, Kind, Part};
 use super::history::History;
 use super::python::Whose;
 use super::text::{bytes, count, plural, time};
@@ -104,7 +105,7 @@ pub struct SuspectPart {
 
 /// Finds them and their names.
 pub fn of(page: &mut Page, history: &History) -> Leaks {
-    let found = growth::find(history);
+    let found = growth::find(history, &mut page.names);
     let facts = &history.facts;
     let stacks: Vec<u32> =
         found.suspects.iter().flat_map(|s| &s.parts).map(|p| facts.sites.all[p.site as usize].stack).collect();
@@ -135,7 +136,7 @@ fn same(all: Vec<Suspect>) -> Vec<Suspect> {
     kept
 }
 
-fn one(page: &Page, history: &History, s: &growth::Suspect, steps: Option<&Steps>) -> Suspect {
+fn one(page: &Page, history: &History, s: &growing::Suspect, steps: Option<&Steps>) -> Suspect {
     let part = |p: &Part| {
         let site = &history.facts.sites.all[p.site as usize];
         let (stack, caller) = (site.stack, site.caller);
@@ -207,23 +208,20 @@ fn merged(all: impl Iterator<Item = SuspectPart>) -> Vec<SuspectPart> {
 }
 
 /// Why, and what to do.
-fn say(s: &growth::Suspect, sites: usize, lead: &SuspectPart, steps: Option<&Steps>) -> (String, String) {
+fn say(s: &growing::Suspect, sites: usize, lead: &SuspectPart, steps: Option<&Steps>) -> (String, String) {
     let over = match (s.shape, steps) {
         (Shape::Linear | Shape::Swelling, Some(steps)) => format!("in each of {} steps", count(steps.count)),
         (Shape::Staircase, Some(steps)) => format!("now and then in {} steps", count(steps.count)),
         _ => "all along".to_string(),
     };
+    let of_backward = format!("{} of {} more a step", bytes(s.backward as u64), bytes(s.bytes() as u64));
     match s.kind {
         Kind::GradientsAccumulating => (
             format!(
-                "{} of {} more a step are made in the backward pass and stay, {over}: gradients hang on those of the \
-                 steps before, and with them the graph",
-                bytes(s.backward as u64),
-                bytes(s.bytes() as u64)
+                "{of_backward} are made in the backward pass and stay, {over}: each new gradient is added to the one before it, as \
+                 part of a graph (create_graph=True) that reaches back through all steps, and nothing takes it away"
             ),
-            "optimizer.zero_grad(set_to_none=True) before each backward(); no create_graph=True without need; no list \
-             of gradients, nor of a penalty made of them: .item() of it"
-                .to_string(),
+            "optimizer.zero_grad(set_to_none=True) before each backward(); no create_graph=True without need".to_string(),
         ),
         Kind::GraphRetained if s.shape == Shape::Bursts => (
             format!(
@@ -235,9 +233,19 @@ fn say(s: &growth::Suspect, sites: usize, lead: &SuspectPart, steps: Option<&Ste
             "with torch.no_grad(): (or torch.inference_mode()) around it, if nothing goes backward from there"
                 .to_string(),
         ),
+        Kind::GraphRetained if s.backward * 10.0 >= s.bytes() => (
+            format!(
+                "{of_backward} are made in the backward pass, and stay {over} with more than what the lines result in: a graph of \
+                 gradients (create_graph=True), by a gradient or by what was made of one"
+            ),
+            "keep .item() or .detach() of a gradient, or of a penalty made of it; optimizer.zero_grad(set_to_none=True) before \
+             each backward(); no create_graph=True without need"
+                .to_string(),
+        ),
         Kind::GraphRetained => (
             format!(
-                "{} stay {over}, and not only what the lines result in: what lies between is known only to the graph",
+                "{} stay {over}, and not only what the lines result in: what lies between is known only to the graph (if no line \
+                 has several results that are all kept)",
                 plural(sites as u64, "tensor")
             ),
             "let go of the graph: .detach() what is carried on, .item() or .detach() what is added up, no \
@@ -256,10 +264,15 @@ fn say(s: &growth::Suspect, sites: usize, lead: &SuspectPart, steps: Option<&Ste
             "give the cache a limit (functools.lru_cache(maxsize=...)), or fewer keys: lengths padded to a few sizes"
                 .to_string(),
         ),
+        Kind::ReferencesKept if s.tensors && s.is_gradients() => (
+            format!("{of_backward} are made in the backward pass and stay, {over}: something in the program keeps gradients"),
+            "a list, a dictionary or a hook: keep .norm().item() or .detach().cpu() of a gradient, or drop it in time"
+                .to_string(),
+        ),
         Kind::ReferencesKept if s.tensors && s.backward > 0.0 => (
             format!(
                 "what stays {over} are results of their lines, and gradients ({} a step) no larger than these: something in \
-                 the program keeps parameters or inputs, and they keep their .grad",
+                 the program keeps both, or parameters or inputs, and they keep their .grad",
                 bytes(s.backward as u64)
             ),
             "a list, a dictionary or an attribute: drop the old model or input in time, or keep .detach() or .cpu() of it"
@@ -267,7 +280,7 @@ fn say(s: &growth::Suspect, sites: usize, lead: &SuspectPart, steps: Option<&Ste
         ),
         Kind::ReferencesKept if s.tensors => (
             format!("what stays {over} is the result of its line: something in the program keeps it"),
-            "a list, a dictionary or an attribute: keep .item() or .cpu() of it, or drop it in time".to_string(),
+            "a list, a dictionary or an attribute: keep .item() or .detach().cpu() of it, or drop it in time".to_string(),
         ),
         Kind::ReferencesKept => (
             format!("it is allocated {over}, and {:.0} of it are not freed", lead.count as f64),

@@ -1,10 +1,11 @@
 //! Histories made by hand, for the tests of this folder.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, FreeHow, Memory, Source};
-use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Python, Stack, Thread};
+use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Python, Stack, Symbol, Thread};
 
 use super::History;
 use crate::symbols::{Name, Names};
@@ -285,6 +286,8 @@ pub struct Loop {
     segment: u64,
 }
 
+/// The operator by which PyTorch adds a gradient to the one before it, as a graph.
+pub const SUM: &str = "AccumulateGrad";
 /// The thread of backward passes in [`Loop`].
 pub const BACKWARD: u32 = 3;
 
@@ -299,7 +302,7 @@ impl Loop {
     }
 
     /// The stack of an operator in a line of `train.py`; of line 0: of the backward pass. `torch/optim/adam.py:step` is a
-    /// function of an installed package that the line calls.
+    /// function of an installed package that the line calls, `/job/model.py:forward` one of the user's.
     pub fn stack(&mut self, operator: &str, line: u32) -> u32 {
         let key = (operator.to_string(), line);
         if let Some(stack) = self.stacks.get(&key) {
@@ -307,8 +310,14 @@ impl Loop {
         }
         let offset = 0x1000 + self.stacks.len() as u64 * 16;
         let mut frames = vec![Frame::Native(4, offset)];
+        if operator == SUM {
+            let names =
+                ["at::_ops::add_Tensor::call(at::Tensor const&)", "torch::autograd::AccumulateGrad::apply(...)"];
+            let names = names.map(|function| named(function, "", 0)).to_vec();
+            self.script.lines.push(Line::Symbol(Symbol { module: 4, offset, names }));
+        }
         if let Some((file, function)) = operator.split_once(':') {
-            let file = format!("/usr/lib/python3/dist-packages/{file}");
+            let file = Path::new("/usr/lib/python3/dist-packages").join(file).display().to_string();
             frames.push(self.script.python(function, &file, 7));
         }
         if line > 0 {

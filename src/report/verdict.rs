@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::answers::Answers;
-use super::growth::Kind;
 use super::growth::shape::Shape;
+use super::growth::suspect::Kind;
 use super::text::{bytes, part, plural, time};
 
 /// Waste that is worth a word: both of these.

@@ -15,6 +15,7 @@ pub mod look_up;
 mod packs;
 pub mod readable;
 pub mod shorten;
+mod template;
 
 use cache::{Cache, Entry, Stamp};
 use find::{Found, Places};

@@ -240,6 +240,17 @@ fn a_moment_that_is_not_there_is_one_line() {
         assert!(error.contains("the history ends at 5.60 s"), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+    for arguments in [
+        &["report", "--at", "epoch 3"][..],
+        &["export", "-f", "rmm", "--at", "epoch 3"],
+        &["export", "-f", "rmm", "--from", "epoch 3"],
+        &["diff", file, "--at", "epoch 3"],
+    ] {
+        let error = String::from_utf8(vramscope(arguments, "kept_in_list").stderr).unwrap();
+        let flag = if arguments.contains(&"--from") { "--from" } else { "--at" };
+        let says = "no mark \"epoch 3\": the history has no marks; or give peak, end, a time after the start (1.5s, 200ms, 2min)";
+        assert!(error.contains(&format!("{flag}: {says}")), "{error}");
+    }
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn another_build_of_a_program() {
     assert!(vramscope(&["diff", "--fail-if-grew", "0"], &[&after, &before]).status.success());
     let out = vramscope(&["diff", "--at", "epoch 3"], &[&before, &after]);
     assert!(
-        out.status.code() == Some(2) && String::from_utf8_lossy(&out.stderr).contains("it has no marks"),
+        out.status.code() == Some(2) && String::from_utf8_lossy(&out.stderr).contains("the history has no marks"),
         "{out:?}"
     );
 }

@@ -34,11 +34,13 @@ fn pytorch_does_under_vramscope_what_it_does_without() {
 }
 
 /// A script of `scripts/pytorch`, and what the verdict says of it, whoever gives out the tensors.
-const VERDICTS: [(&str, &[&str]); 7] = [
+const VERDICTS: [(&str, &[&str]); 9] = [
     ("healthy", &["nothing wrong"]),
+    ("healthy_habits", &["nothing wrong"]),
     ("kept_in_list", &["kept_in_list.py:23", "references kept"]),
     ("loss_with_graph", &["loss_with_graph.py:27", "graph retained"]),
     ("gradients_never_zeroed", &["gradients_never_zeroed.py:2", "gradients accumulating"]),
+    ("gradient_penalty_kept", &["gradient_penalty_kept.py:26", "references kept"]),
     ("validation_without_no_grad", &["validation_without_no_grad.py:38", "graph retained (no_grad missing?)"]),
     ("retain_graph", &["retain_graph.py:26", "graph retained"]),
     ("cache_growing", &["cache_growing.py:23", "cache growing"]),

@@ -23,7 +23,7 @@ const moment = (app, t, text = time(t)) => el("button", { type: "button", title:
 /** Frames as the answers hold them. */
 function frames(stack, most = 12) {
   if (!stack || !stack.length) return el("p.dim", {}, "(no stack)");
-  const item = (f) => el(f.whose === "user" ? "li.u" : f.whose === "native" ? "li.n" : "li", {}, el("code", {}, f.function), f.place ? el("span.where", {}, `  ${f.place}`) : null);
+  const item = (f) => el(f.whose === "user" ? "li.u" : f.whose === "native" ? "li.n" : "li", {}, el("code", {}, f.function), f.place ? el("span.where", {}, "  ", path(f.place)) : null);
   const user = stack.findIndex((f) => f.whose === "user");
   // The user's own lines must be seen, below however many frames.
   const from = user < 0 ? 0 : Math.max(0, user - 3);
@@ -62,7 +62,7 @@ function glance(app, given) {
 /** Names and bars. */
 function bars(title, rows, show = bytes) {
   const most = Math.max(1, ...rows.map((r) => r[1]));
-  const row = ([name, n, more = ""]) => [el("span", {}, name), el("span.b", { style: `width:${((n / most) * 100).toFixed(1)}%` }), el("span", {}, `${show(n)}${more}`)];
+  const row = ([name, n, more = ""]) => [el("span", {}, path(name)), el("span.b", { style: `width:${((n / most) * 100).toFixed(1)}%` }), el("span", {}, `${show(n)}${more}`)];
   return el("div", {}, el("h4", {}, title), el("div.bars", {}, rows.slice(0, 30).flatMap(row)));
 }
 
@@ -140,7 +140,7 @@ function churn(given) {
   if (sizes.length) histograms.push(bars("How large they are", sizes.map((s) => [`up to ${bytes(s.up_to)}`, s.count, `, ${bytes(s.bytes)}${s.driver_timed ? `, ${time(s.driver_took / s.driver_timed)} in the driver` : ""}`]), count));
   out.push(el("div.cols", {}, histograms));
   const lists = [];
-  if (c.at_once_top.length) lists.push(bars("Lines that allocate what is freed at once", c.at_once_top.slice(0, 8).map((h) => [h.name, h.bytes, `, ${count(h.count)}`])));
+  if (c.at_once_top.length) lists.push(bars("Lines that allocate what is freed at once", c.at_once_top.slice(0, 8).map((h) => [h.name, h.count, `, ${bytes(h.bytes)}`]), count));
   if (c.driver_top.length) lists.push(bars("Lines that wait for the driver most", c.driver_top.slice(0, 8).map((d) => [d.name, d.took, `, ${plural(d.count, "call")}`]), time));
   if (lists.length) out.push(el("div", {}, lists));
   return out;

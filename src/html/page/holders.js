@@ -101,7 +101,7 @@ class Holders {
         if (open) this.open.delete(r.key);
         else this.open.add(r.key);
         this.show();
-      } }, el("span.key", { style: `background:${groupColour(run, r.group)}` }), " ", el("code.what1", {}, r.what), r.place ? el("span.where", {}, `  ${r.place}`) : null);
+      } }, el("span.key", { style: `background:${groupColour(run, r.group)}` }), " ", el("code.what1", {}, r.what), r.place ? el("span.where", {}, "  ", path(r.place)) : null);
       const part = whole ? (r.bytes / whole) * 100 : 0;
       body.push(el(open ? "tr.open" : "tr", {}, el("td.name", {}, name), el("td", {}, bytes(r.bytes)), el("td.share", { style: `background-size:${part.toFixed(1)}% 100%` }, percent(r.bytes, whole)), el("td", {}, count(r.count)), el("td", {}, bytes(r.bytes / r.count)), el("td", {}, count(r.times))));
       if (open) body.push(el("tr", {}, el("td.name", { colspan: 6 }, this.inside(run, r))));

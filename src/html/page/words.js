@@ -52,6 +52,8 @@ function el(what, attributes, ...children) {
   e.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== false));
   return e;
 }
+/** A path that is broken at its folders, where there is no room. */
+const path = (text) => text.split(/(?<=\/)/).flatMap((part) => [part, el("wbr")]).slice(0, -1);
 /** A number that matters, and what it is. */
 const tile = (value, text) => el("div.tile", {}, el("b", {}, value), el("span", {}, text));
 const $ = (id) => document.getElementById(id);

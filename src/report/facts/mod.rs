@@ -11,23 +11,24 @@ use vramscope_core::trace::Line;
 
 use super::state::State;
 use crate::diff::run::{MEETINGS, collective};
+use crate::moment::Moment;
 
 pub mod churn;
 pub mod curve;
 pub mod holes;
 pub mod ledger;
-pub mod moment;
 pub mod regions;
 pub mod said;
 pub mod site;
+pub mod taken;
 
 use churn::Churn;
 use holes::{Holes, Maps};
 use ledger::{Alive, Ledger, Use};
-use moment::{Moment, Wanted};
 use regions::Regions;
 use said::Said;
 use site::Sites;
+use taken::Taken;
 
 /// A higher peak of reserved memory is looked at again from this much growth on: one part in so many.
 const GROWN: u64 = 20;
@@ -53,7 +54,7 @@ pub struct Facts {
     /// Lifetimes and the driver's time.
     pub churn: Churn,
     /// The moments that were asked for, those that have been reached.
-    pub moments: Vec<Moment>,
+    pub moments: Vec<Taken>,
     /// PyTorch's segments when most was reserved (or nearly), and where requests failed.
     pub holes: Vec<Holes>,
     /// Segments that PyTorch took although it had as much free in pieces: how many, and their bytes.
@@ -63,7 +64,7 @@ pub struct Facts {
     /// What devices said near the peak.
     pub said: Said,
     collectives: Vec<u32>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<Moment>,
     failures: VecDeque<Failure>,
     maps: Maps,
     backward: HashSet<u32>,
@@ -75,7 +76,7 @@ pub struct Facts {
 
 impl Facts {
     /// Facts that also hold what was live at these moments.
-    pub fn wanting(wanted: &[Wanted]) -> Facts {
+    pub fn wanting(wanted: &[Moment]) -> Facts {
         Facts { wanted: wanted.to_vec(), ..Facts::default() }
     }
 
@@ -211,15 +212,10 @@ impl Facts {
         if self.wanted.is_empty() && self.failures.is_empty() {
             return;
         }
-        let passed = |w: &Wanted| matches!(w, Wanted::Time(at) if *at < time);
-        if self.wanted.iter().any(passed) {
-            let (passed, left) = self.wanted.drain(..).partition(passed);
-            self.wanted = left;
-            for wanted in passed {
-                let Wanted::Time(at) = wanted else { continue };
-                self.moments.push(Moment::of(wanted, at, &self.ledger, state));
-            }
-        }
+        self.take(state, |moment| match moment {
+            Moment::Time(at) if *at < time => Some(*at),
+            _ => None,
+        });
         while let Some(failure) = self.failures.front().copied().filter(|f| f.time < time) {
             self.failures.pop_front();
             // The device was asked then, too.
@@ -236,10 +232,19 @@ impl Facts {
 
     fn moment_of_mark(&mut self, time: u64, name: Option<(String, u64)>, state: &State) {
         let Some((name, nth)) = name else { return };
-        let is = |w: &Wanted| matches!(w, Wanted::Mark(m, n) if *m == name && *n == nth);
-        if let Some(at) = self.wanted.iter().position(is) {
-            let wanted = self.wanted.remove(at);
-            self.moments.push(Moment::of(wanted, time, &self.ledger, state));
+        self.take(state, |moment| moment.is_mark(&name, nth).then_some(time));
+    }
+
+    /// Takes those of the moments that are asked for of which `time` says that they have come.
+    fn take(&mut self, state: &State, time: impl Fn(&Moment) -> Option<u64>) {
+        if !self.wanted.iter().any(|moment| time(moment).is_some()) {
+            return;
+        }
+        for moment in std::mem::take(&mut self.wanted) {
+            match time(&moment) {
+                Some(at) => self.moments.push(Taken::of(moment, at, &self.ledger, state)),
+                None => self.wanted.push(moment),
+            }
         }
     }
 
