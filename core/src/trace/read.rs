@@ -8,11 +8,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::batch::{ANOTHER, Cursor};
+use super::batch::{ANOTHER, Cursor, is_cut};
 use super::parse::Parsed;
 use super::source::MAGIC;
 use super::text::{Piece, Text};
 use super::{FORMAT, Header, Line, VERSION};
+use crate::event::EventKind;
 
 pub use super::batch::{Batch, Chunk, Item, Items};
 pub use super::parse::Parser;
@@ -73,7 +74,7 @@ impl std::error::Error for ReadError {
 pub struct Damage {
     /// The file.
     pub path: PathBuf,
-    /// Line of the (uncompressed) text, from 1.
+    /// Line of the (uncompressed) text, from 1; 0: the file is missing.
     pub line: u64,
     /// Where that line begins in the (uncompressed) text.
     pub byte: u64,
@@ -103,7 +104,11 @@ impl Damage {
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: line {} (byte {}): {}", self.path.display(), self.line, self.byte, self.what)?;
+        write!(f, "{}: ", self.path.display())?;
+        if self.line > 0 {
+            write!(f, "line {} (byte {}): ", self.line, self.byte)?;
+        }
+        f.write_str(&self.what)?;
         if self.places > 1 {
             write!(f, "; {} more places", self.places - 1)?;
         }
@@ -128,6 +133,65 @@ pub fn parts(path: &Path) -> Vec<PathBuf> {
     }
 }
 
+/// What is missing of a history of which these files are there, the first of them with this header: a part that a rotation
+/// left beside another one. (Those before it are dropped on purpose.)
+pub(crate) fn missing(path: &Path, files: &[PathBuf], header: &Header) -> Option<Damage> {
+    let damage = |path: &Path, what| Some(Damage { path: path.to_owned(), line: 0, byte: 0, what, places: 1 });
+    if files.first().is_some_and(|first| first != path) {
+        let last = files.last().map(PathBuf::as_path) == Some(path);
+        let what = format!("this last part of the history is missing; what is read is part {}", header.part);
+        return if last { None } else { damage(path, what) };
+    }
+    if header.part == 0 || header.dropped || is_older_part(path, header) {
+        return None;
+    }
+    let older = super::older_part(path);
+    let part = header.part - 1;
+    let instead = match Chunks::open_part(&older, u64::MAX).map(|chunks| chunks.header) {
+        Ok(there) if there.same_run(header) => format!("here is part {}", there.part),
+        Ok(_) => "here is one of another run".to_owned(),
+        Err(ReadError { kind: ReadErrorKind::Io(e), .. }) if e.kind() == io::ErrorKind::NotFound => {
+            "there is no such file".to_owned()
+        }
+        Err(_) => "this file cannot be read".to_owned(),
+    };
+    let behind = path.file_name().unwrap_or_default().display();
+    damage(&older, format!("part {part} of the history, which comes before {behind}, is missing ({instead})"))
+}
+
+/// Whether this is the older part of a rotated history, given by its own name: the part before it was dropped.
+fn is_older_part(path: &Path, header: &Header) -> bool {
+    let newer = path.to_str().and_then(|p| p.strip_suffix(".1")).map(Path::new);
+    let newer = newer.and_then(|newer| Chunks::open_part(newer, u64::MAX).ok());
+    newer.is_some_and(|newer| newer.header.same_run(header) && header.part.checked_add(1) == Some(newer.header.part))
+}
+
+/// Counts events from part to part.
+#[derive(Clone, Debug, Default)]
+pub struct Held(u64);
+
+impl Held {
+    /// At the beginning of a history.
+    pub fn new(header: &Header) -> Held {
+        Held(header.events_before)
+    }
+
+    /// So many events more.
+    pub fn add(&mut self, events: u64) {
+        self.0 = self.0.saturating_add(events);
+    }
+
+    /// A part begins that counts so many events before it: what is wrong, if that is not what was read.
+    pub fn begin(&mut self, path: &Path, before: u64, damage: &mut Option<Damage>) {
+        let held = std::mem::replace(&mut self.0, before);
+        if held != before {
+            let (n, which) = if held < before { (before - held, "fewer") } else { (held - before, "more") };
+            let what = format!("the part before holds {n} events {which} than this one counts before it");
+            Damage::add_here(damage, path, 1, 0, &what);
+        }
+    }
+}
+
 /// A history as chunks of text, all its parts: for who parses in several threads.
 #[derive(Debug)]
 pub struct Chunks {
@@ -137,6 +201,8 @@ pub struct Chunks {
     opened: Option<Chunk>,
     header: Header,
     rest: VecDeque<PathBuf>,
+    /// A part that should be there.
+    missing: Option<Damage>,
     /// In a later part.
     later: bool,
 }
@@ -150,8 +216,16 @@ impl Chunks {
     /// Opens a history. The older part of a rotated one is read first.
     pub fn open(path: &Path) -> Result<Chunks, ReadError> {
         let mut rest: VecDeque<PathBuf> = parts(path).into();
+        let files: Vec<PathBuf> = rest.iter().cloned().collect();
         let first = rest.pop_front().unwrap_or_else(|| path.to_owned());
-        Ok(Chunks { rest, ..Chunks::open_part(&first, u64::MAX)? })
+        let chunks = Chunks::open_part(&first, u64::MAX)?;
+        let missing = missing(path, &files, &chunks.header);
+        Ok(Chunks { rest, missing, ..chunks })
+    }
+
+    /// A part that is not there, and should be.
+    pub fn missing(&self) -> Option<&Damage> {
+        self.missing.as_ref()
     }
 
     /// Opens one file, and reads it up to this length of its text.
@@ -183,8 +257,8 @@ impl Chunks {
             return Err(error(ReadErrorKind::Newer(header.version)));
         }
         let path: Arc<Path> = path.into();
-        let opened = Some(Chunk { path: path.clone(), piece, cursor, later: false });
-        Ok(Chunks { path, text, opened, header, rest: VecDeque::new(), later: false })
+        let opened = Some(Chunk { path: path.clone(), piece, cursor, later: false, before: None });
+        Ok(Chunks { path, text, opened, header, rest: VecDeque::new(), missing: None, later: false })
     }
 
     /// The header of the first part. It is not among the lines of the chunks.
@@ -195,7 +269,7 @@ impl Chunks {
     /// The place of the line read last, with what is wrong behind it.
     fn broken_here(&self, what: String) -> Chunk {
         let piece = Piece { broken: Some(self.text.last_place(what)), ..Piece::default() };
-        Chunk { path: self.path.clone(), cursor: Cursor::of(&piece), piece, later: self.later }
+        Chunk { path: self.path.clone(), cursor: Cursor::of(&piece), piece, later: self.later, before: None }
     }
 }
 
@@ -216,11 +290,16 @@ impl Iterator for Chunks {
             }
             if let Some(piece) = self.text.next(SIZE) {
                 let cursor = Cursor::of(&piece);
-                return Some(Chunk { path: self.path.clone(), piece, cursor, later: self.later });
+                return Some(Chunk { path: self.path.clone(), piece, cursor, later: self.later, before: None });
             }
             let path = self.rest.pop_front()?;
             match Chunks::open_part(&path, u64::MAX) {
-                Ok(Chunks { path, text, opened, .. }) => (self.path, self.text, self.opened) = (path, text, opened),
+                Ok(Chunks { path, text, mut opened, header, .. }) => {
+                    if let Some(first) = &mut opened {
+                        first.before = Some(header.events_before);
+                    }
+                    (self.path, self.text, self.opened) = (path, text, opened);
+                }
                 Err(e) => return Some(self.broken_here(e.to_string())),
             }
             self.later = true;
@@ -235,6 +314,9 @@ pub struct Reader {
     chunk: Chunk,
     parser: Parser,
     damage: Option<Damage>,
+    held: Held,
+    /// The exit event was read (see [`Batch::exited`]).
+    exited: bool,
     /// The header of the first part, still to be handed out.
     first: Option<Header>,
     another: bool,
@@ -253,8 +335,9 @@ impl Reader {
 
     fn of(mut chunks: Chunks) -> Reader {
         let first = Some(chunks.header.clone());
+        let (damage, held) = (chunks.missing.clone(), Held::new(&chunks.header));
         let chunk = chunks.next().unwrap_or_else(|| chunks.broken_here(String::new()));
-        Reader { chunks, chunk, parser: Parser::default(), damage: None, first, another: false }
+        Reader { chunks, chunk, parser: Parser::default(), damage, held, exited: false, first, another: false }
     }
 
     /// The header.
@@ -296,7 +379,11 @@ impl Iterator for Reader {
         }
         while !self.another {
             match self.chunk.cursor.next(&self.chunk.piece, &mut self.parser) {
-                Some(Ok(Parsed::Event(thread, event))) => return Some(Line::Event(thread, event)),
+                Some(Ok(Parsed::Event(thread, event))) => {
+                    self.held.add(1);
+                    self.exited |= event.kind == EventKind::Exit;
+                    return Some(Line::Event(thread, event));
+                }
                 Some(Ok(Parsed::Live(..))) if self.chunk.later => {}
                 Some(Ok(Parsed::Live(thread, event))) => return Some(Line::Live(thread, event)),
                 // Two files put together: their numbers and addresses mean different things.
@@ -305,12 +392,16 @@ impl Iterator for Reader {
                     self.damaged(self.line(), self.byte(), &ANOTHER);
                 }
                 Some(Ok(Parsed::Other(line))) => return Some(*line),
+                Some(Err(what)) if what.is_cut() && self.exited => {}
                 Some(Err(what)) => self.damaged(self.line(), self.byte(), &what),
                 None => {
-                    if let Some(broken) = self.chunk.piece.broken.take() {
+                    if let Some(broken) = self.chunk.piece.broken.take().filter(|b| !(self.exited && is_cut(b))) {
                         self.damaged(broken.line, broken.byte, &broken.what);
                     }
                     self.chunk = self.chunks.next()?;
+                    if let Some(before) = self.chunk.before {
+                        self.held.begin(&self.chunk.path, before, &mut self.damage);
+                    }
                 }
             }
         }
