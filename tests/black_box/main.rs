@@ -30,3 +30,4 @@ mod symbolize;
 mod tensors;
 mod together;
 mod torch;
+mod whole;
