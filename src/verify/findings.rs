@@ -33,7 +33,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Damaged = "damaged", false, "lines that cannot be read";
+    Damaged = "damaged", false, "lines that cannot be read, or a part that is missing";
     Unfinished = "unfinished", false, "neither a footer nor an exit event: `vramscope recover` adds what the spool still holds";
     Incomplete = "incomplete", false, "it does not hold all that its program did";
     AfterFooter = "after_footer", false, "lines after the footer";
