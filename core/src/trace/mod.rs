@@ -12,6 +12,7 @@ use crate::event::Event;
 mod batch;
 mod oom;
 mod parse;
+mod parts;
 pub mod read;
 pub(crate) mod source;
 mod text;
