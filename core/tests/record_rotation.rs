@@ -4,12 +4,14 @@ mod record_common;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use record_common::*;
 use vramscope_core::event::{Event, EventKind, Memory};
-use vramscope_core::record::{Definition, Options, Pushed, Spool, TraceFile, Writer, frame, recover};
-use vramscope_core::trace::Line;
+use vramscope_core::record::{Definition, Options, Pushed, Spool, TraceFile, Writer, frame, recover, recover_trace};
 use vramscope_core::trace::read::{Reader, parts};
+use vramscope_core::trace::{Header, Line, write};
 
 /// Allocates and frees; every 50th allocation stays. Returns the live ids.
 fn run(spool: Spool<'_>, writer: &mut Writer<'_, TraceFile>, events: u64) -> Vec<u64> {
@@ -80,12 +82,153 @@ fn the_last_part_stands_alone() {
         let contexts =
             Reader::open(&alone).unwrap().filter(|l| matches!(l, Line::Live(_, e) if e.kind == EventKind::Context));
         assert_eq!(contexts.count(), 1);
-        // Killed between the two steps of a rotation.
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(parts(&path), [files[0].clone()]);
-        recover(&words, &path, None, "test").unwrap();
-        assert!(path.exists() && !files[0].exists());
     }
+}
+
+/// A history of two parts at least, whose last events are in the spool only: (words, path, events pushed).
+fn rotated(folder: &Folder, name: &str) -> (Vec<AtomicU64>, PathBuf, u64) {
+    let path = folder.file(name);
+    let words = words(2, 1024);
+    let spool = spool(&words, 2, 1024);
+    let output = TraceFile::create(&path).unwrap();
+    let options = Options { compress: name.ends_with("zst"), max_bytes: Some(30_000) };
+    let mut writer = Writer::new(spool, output, &options).unwrap();
+    run(spool, &mut writer, 4_000);
+    let pushed = 1 + 2 * 4_000 - 4_000 / 50 + 4_000 / 77 - 4_000 / 3850;
+    (words, path, pushed)
+}
+
+fn older(path: &Path) -> PathBuf {
+    format!("{}.1", path.display()).into()
+}
+
+/// What is wrong with a history, as its reader says.
+fn damage(path: &Path) -> Option<String> {
+    let mut reader = Reader::open(path).unwrap();
+    reader.by_ref().for_each(drop);
+    reader.damage().map(ToString::to_string)
+}
+
+/// Killed between the two steps of a rotation, or while the new part was begun: at every byte of its opening.
+#[test]
+fn killed_in_a_rotation() {
+    for name in ["run.jsonl", "run.jsonl.zst"] {
+        let folder = Folder::new();
+        let path = folder.file(name);
+        let words = words(1, 1024);
+        let spool = spool(&words, 1, 1024);
+        let options = Options { compress: name.ends_with("zst"), max_bytes: Some(30_000) };
+        let mut writer = Writer::new(spool, TraceFile::create(&path).unwrap(), &options).unwrap();
+        let mut producer = spool.claim_ring(1, b"main").unwrap();
+        let mut id = 0;
+        let mut push = || {
+            id += 1;
+            assert_eq!(producer.push(&event(id, id)), Pushed::Yes);
+            id
+        };
+        while !older(&path).exists() {
+            let now = push();
+            writer.flush(now, now).unwrap();
+        }
+        // Three that the writer had no time for.
+        let pushed = (0..3).map(|_| push()).last().unwrap();
+        let opening = std::fs::read(&path).unwrap();
+        let before = std::fs::read(older(&path)).unwrap();
+        for cut in (0..=opening.len()).rev().step_by(if cfg!(miri) { 500 } else { 23 }).chain([0]) {
+            std::fs::write(&path, &opening[..cut]).unwrap();
+            if cut == 0 {
+                std::fs::remove_file(&path).unwrap();
+            }
+            let done = recover(&copy(&words), &path, None, "test").unwrap();
+            assert_eq!((done.damage, done.footer.events), (None, pushed), "{name} cut at {cut}");
+            assert_eq!(damage(&path), None, "{name} cut at {cut}");
+            assert_eq!(live(Reader::open(&path).unwrap()).len() as u64, pushed, "{name} cut at {cut}");
+            assert_eq!(std::fs::read(older(&path)).unwrap(), before);
+        }
+    }
+}
+
+/// A part that is missing, or not the one that it should be, or lacks lines, is said in one line.
+#[test]
+fn a_part_that_is_not_what_it_was() {
+    for name in ["run.jsonl", "run.jsonl.zst"] {
+        let folder = Folder::new();
+        let (words, path, pushed) = rotated(&folder, name);
+        let done = recover(&words, &path, None, "test").unwrap();
+        assert_eq!((done.damage, done.footer.events, damage(&path)), (None, pushed, None));
+        let there = std::fs::read(older(&path)).unwrap();
+        let part = Reader::open(&older(&path)).unwrap().header().part;
+        assert_eq!(damage(&older(&path)), None, "the part before it was dropped on purpose");
+        let other = Folder::new();
+        let (_, another, _) = rotated(&other, name);
+        // (Of the same process, by its header, but of another moment.)
+        let first: Vec<u8> = {
+            let mut text = Vec::new();
+            write::header(&mut text, &Header { part: part - 1, ..header() });
+            text
+        };
+        let foreign: Vec<u8> = {
+            let mut text = Vec::new();
+            write::header(&mut text, &Header { pid: 7, ..header() });
+            text
+        };
+        let expected =
+            format!("{}: part {part} of the history, which comes before {name}, is missing", older(&path).display());
+        let all = [
+            (None, expected.clone() + " (there is no such file)"),
+            (Some(first), expected.clone() + &format!(" (here is part {})", part - 1)),
+            (Some(foreign), expected.clone() + " (here is one of another run)"),
+            (Some(b"rubbish".to_vec()), expected + " (this file cannot be read)"),
+            (Some(shorter(&there)), "the part before holds".to_owned()),
+        ];
+        for (instead, said) in all {
+            match &instead {
+                Some(bytes) => std::fs::write(older(&path), bytes).unwrap(),
+                None => std::fs::remove_file(older(&path)).unwrap(),
+            }
+            let found = damage(&path).unwrap();
+            assert!(found.contains(&said), "{found}, and not {said}");
+            for done in [recover(&words, &path, None, "x"), recover_trace(&path, None, "x")] {
+                let done = done.unwrap();
+                assert!(done.is_incomplete() && done.damage.as_ref() == Some(&found), "{done:?}");
+            }
+        }
+        // The last part is gone: what is read is the one before.
+        std::fs::rename(older(&another), older(&path)).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let found = damage(&path).unwrap();
+        assert!(found.starts_with(&format!("{}: this last part of the history is missing", path.display())), "{found}");
+    }
+}
+
+/// Without its last events, but of whole lines and frames.
+fn shorter(bytes: &[u8]) -> Vec<u8> {
+    let compressed = bytes.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
+    let text = if compressed { zstd::decode_all(bytes).unwrap() } else { bytes.to_vec() };
+    let lines: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
+    let text = lines[..lines.len() - 5].concat();
+    if compressed { zstd::encode_all(&*text, 1).unwrap() } else { text }
+}
+
+/// The file was removed while the program ran: what its spool still holds is not taken for all of it.
+#[test]
+fn a_file_that_is_gone() {
+    let folder = Folder::new();
+    let path = folder.file("run.jsonl");
+    let words = words(1, 64);
+    let spool = spool(&words, 1, 64);
+    let mut writer = Writer::new(spool, TraceFile::create(&path).unwrap(), &Options::default()).unwrap();
+    let mut producer = spool.claim_ring(1, b"").unwrap();
+    let mut push = |ids: std::ops::RangeInclusive<u64>| {
+        assert!(ids.into_iter().all(|id| producer.push(&event(id, id)) == Pushed::Yes))
+    };
+    push(1..=20);
+    writer.flush(20, 20).unwrap();
+    push(21..=25);
+    std::fs::remove_file(&path).unwrap();
+    let done = recover(&words, &path, None, "test").unwrap();
+    assert_eq!((done.events_added, done.footer.events, done.is_incomplete()), (5, 25, true), "{done:?}");
+    assert_eq!(done.damage.as_deref(), Some("20 events that were written are not there any more"));
 }
 
 #[test]

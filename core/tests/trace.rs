@@ -11,8 +11,8 @@ use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, FreeHow, Memory, Source, TrimWhy};
 use vramscope_core::trace::read::{ReadErrorKind, Reader};
 use vramscope_core::trace::{
-    Device, Footer, Frame, Grew, Holder, Library, Line, Module, Name, Note, Oom, Python, Stack, Symbol, Text, Thread,
-    write,
+    Device, Footer, Frame, Grew, Holder, Library, Line, Lost, Module, Name, Note, Oom, Python, Stack, Symbol, Text,
+    Thread, write,
 };
 
 /// A small history with a line of every kind.
@@ -55,6 +55,7 @@ fn sample() -> Vec<Line> {
             ..Oom::default()
         })),
         Line::Note(Note { time: 12, message: "careful".into() }),
+        Line::Lost(Lost { time: 12, lost: 2, stacks_refused: 1 }),
         Line::Footer(Footer { time: 12, events: 2, end: "exit".into(), status: Some(0), ..Footer::default() }),
     ]
 }

@@ -64,28 +64,25 @@ extern "C" fn at_exit() {
     if !state::settled() {
         return;
     }
+    // From here on each event is written before its hook returns, and this thread goes first.
+    state::set_exiting();
     state::guarded("exit", || {
         if recorder::recording() {
             // This thread may have no ring yet, and those of threads that ended are free once they are drained.
-            writer::flush_if_idle();
+            writer::flush();
             writer::write_counters();
             recorder::event(&Event { kind: EventKind::Exit, ..Event::default() });
             if let Some(s) = recorder::spool() {
                 s.mark_exit();
             }
         }
-        // Also after a fault of ours: what was recorded before it may still be in the rings, if the writer was at work then.
-        state::set_exiting();
-        writer::flush();
     });
+    // Also after a fault of ours: what was recorded before it may still be in the rings, if the writer was at work then.
+    let written = state::guarded("the history's end", writer::end);
     // Of its own: a fault above must not leave the file behind.
     ctl::end();
-    state::guarded("the spool's end", || {
-        // In the launcher's folder the spool is its business: it writes the footer.
-        let launchers = crate::settings::get().run_dir.as_ref();
-        if !launchers.is_some_and(|d| spool::path().starts_with(d.as_str())) {
-            spool::remove();
-        }
-    });
-    state::set_exiting();
+    // In the launcher's folder the spool is its business: it writes the footer.
+    if written == Some(true) && spool::is_ours() {
+        state::guarded("the spool's end", spool::remove);
+    }
 }

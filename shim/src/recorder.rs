@@ -76,17 +76,14 @@ fn with_ring<T>(f: impl FnOnce(&mut Producer<'static>) -> T) -> Option<T> {
     let spool = spool()?;
     let t = thread::current();
     if !t.enter() {
-        spool.count_lost(1);
         return None;
     }
     let r = ring(t, spool).map(f);
-    if r.is_none() {
-        spool.count_lost(1);
-    }
-    t.leave();
+    // Before the thread's signal handlers may record again: they would wait for the lock that the flush holds.
     if r.is_some() && state::exiting() {
         writer::flush();
     }
+    t.leave();
     r
 }
 
@@ -166,7 +163,7 @@ pub fn thread_ends(t: &Thread) {
 /// The writer has not made room for a whole patience.
 static STALLED: AtomicBool = AtomicBool::new(false);
 
-/// The writer got something done.
+/// Something was written. Told at every write: a round through the full rings of many threads takes longer than a hook waits.
 pub fn writer_moved() {
     STALLED.store(false, Relaxed);
 }
@@ -176,15 +173,16 @@ pub fn writer_moved() {
 const PATIENCE: u32 = 500;
 
 fn push(counts: bool, mut once: impl FnMut(&mut Producer<'static>) -> Pushed) -> bool {
-    with_ring(|p| {
+    let pushed = with_ring(|p| {
         // A writer that is stuck (a pipe without reader, a dead network disk) is waited for once, not at every event.
-        let patience = if STALLED.load(Relaxed) { 1 } else { PATIENCE };
+        // (At exit a round writes the ring out itself, so that the next one finds room.)
+        let patience = if STALLED.load(Relaxed) { 1 + u32::from(state::exiting()) } else { PATIENCE };
         for round in 0..patience {
             if matches!(once(p), Pushed::Yes) {
                 return true;
             }
             if !RECORDING.load(Relaxed) {
-                return false;
+                break;
             }
             if state::exiting() {
                 writer::flush();
@@ -200,14 +198,34 @@ fn push(counts: bool, mut once: impl FnMut(&mut Producer<'static>) -> Pushed) ->
             p.lost();
         }
         false
-    })
-    .unwrap_or(false)
+    });
+    if pushed.is_none() && counts {
+        missed();
+    }
+    pushed.unwrap_or(false)
+}
+
+/// An event that no ring counts: there is none for the thread, a signal handler came in while it was recording, or recording
+/// has stopped.
+#[cold]
+fn missed() {
+    if let Some(s) = SPOOL.get() {
+        s.count_lost(1);
+    }
+}
+
+/// Whether recording ended before the program did.
+pub fn stopped() -> bool {
+    SPOOL.get().is_some_and(Spool::stopped)
 }
 
 /// Records an event, now.
 #[inline]
 pub fn event(e: &Event) {
     if !RECORDING.load(Relaxed) {
+        if stopped() {
+            missed();
+        }
         return;
     }
     let t = thread::current();

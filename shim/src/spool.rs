@@ -223,6 +223,12 @@ pub fn may_grow(spool: Spool<'static>) -> bool {
     spool.usable_rings() < spool.rings() && !NO_ROOM.load(Relaxed)
 }
 
+/// Whether no launcher will look after it: it does not lie in the folder of one.
+pub fn is_ours() -> bool {
+    let launchers = settings::get().run_dir.as_ref();
+    !launchers.is_some_and(|folder| path().starts_with(folder.as_str()))
+}
+
 /// The history is whole: the spool is not needed any more.
 pub fn remove() {
     if !path().is_empty() {

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering::*};
 
 use crate::message::error;
+use crate::thread::{self, Thread};
 use crate::{doctor, exit, nap, pool, real, recorder, settings, writer};
 
 const UNKNOWN: u8 = 0;
@@ -34,8 +35,10 @@ static FORK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 const PARENT: u32 = 0x5652_414d;
 /// Too much broke: hooks forward.
 static BROKEN: AtomicBool = AtomicBool::new(false);
-/// The program's exit handlers are running.
+/// The program's exit handlers are running,
 static EXITING: AtomicBool = AtomicBool::new(false);
+/// and the state of the thread that runs them.
+static ENDS_HERE: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Whether hooks act now. The first call starts the recorder.
 #[inline]
@@ -158,7 +161,13 @@ unsafe extern "C" fn in_child() {
 
 /// The program's exit handlers run: nothing is pooled any more, and events are written before the hook returns.
 pub fn set_exiting() {
+    ENDS_HERE.store(std::ptr::from_ref(thread::current()).cast_mut(), Relaxed);
     EXITING.store(true, Release);
+}
+
+/// Whether this is the thread that runs the program's exit handlers.
+pub fn ends_here() -> bool {
+    std::ptr::eq(ENDS_HERE.load(Relaxed), thread::current())
 }
 
 /// Whether they do.

@@ -4,15 +4,16 @@ use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use vramscope_core::rank;
 use vramscope_core::record::{Output, TraceFile};
 use vramscope_core::trace::{FORMAT, Header, VERSION};
 
 use crate::settings::{self, invoked_name, program_path};
-use crate::{clock, driver, spool};
+use crate::{clock, driver, recorder, spool, state};
 
 /// The usual name of a rank of a distributed job, whose ranks may write to one folder from several hosts.
 const RANKED_NAME: &str = "vramscope-%n-rank%r-%h-%p.jsonl";
@@ -156,6 +157,55 @@ impl Trace {
 
 impl Output for Trace {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.put(bytes)?;
+        recorder::writer_moved();
+        Ok(written)
+    }
+
+    fn next_part(&mut self) -> io::Result<()> {
+        match self {
+            Trace::File { file, identity: at } => {
+                file.next_part()?;
+                file.relocate(high);
+                *at = identity(file.file()).ok_or(io::ErrorKind::NotFound)?;
+                Ok(())
+            }
+            // A pipe's reader keeps what it wants.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Opening a pipe waits for its reader; at the end of the process not for ever.
+fn open_pipe(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    if !state::exiting() {
+        return options.open(path);
+    }
+    options.custom_flags(libc::O_NONBLOCK);
+    for _ in 0..200 {
+        match options.open(path) {
+            Err(e) if e.raw_os_error() == Some(libc::ENXIO) => std::thread::sleep(Duration::from_millis(10)),
+            done => return done,
+        }
+    }
+    Err(io::Error::other("nobody reads it"))
+}
+
+/// A reader that does not read must not hold up the end of the process: where there is room now, there is some for PIPE_BUF.
+fn wait_for_reader(f: &File) -> io::Result<()> {
+    let mut poll = libc::pollfd { fd: f.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+    // SAFETY: a pointer to one local, as said.
+    match unsafe { libc::poll(&mut poll, 1, 2000) } {
+        0 => Err(io::Error::other("its reader does not read")),
+        n if n < 0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+impl Trace {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Trace::File { file, identity: at } => {
                 if identity(file.file()) != Some(*at) {
@@ -169,27 +219,16 @@ impl Output for Trace {
                 }
                 file.write(bytes)
             }
+            Trace::Stream(f) if state::exiting() => {
+                wait_for_reader(f)?;
+                f.write(&bytes[..bytes.len().min(libc::PIPE_BUF)])
+            }
             Trace::Stream(f) => f.write(bytes),
             Trace::Later(p) => {
-                let f = OpenOptions::new().write(true).open(p)?;
-                let f = high(&f).unwrap_or(f);
-                let n = (&f).write(bytes)?;
-                *self = Trace::Stream(f);
-                Ok(n)
+                let f = open_pipe(p)?;
+                *self = Trace::Stream(high(&f).unwrap_or(f));
+                self.put(bytes)
             }
-        }
-    }
-
-    fn next_part(&mut self) -> io::Result<()> {
-        match self {
-            Trace::File { file, identity: at } => {
-                file.next_part()?;
-                file.relocate(high);
-                *at = identity(file.file()).ok_or(io::ErrorKind::NotFound)?;
-                Ok(())
-            }
-            // A pipe's reader keeps what it wants.
-            _ => Ok(()),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -22,6 +22,10 @@ use crate::{background, clock, driver, pool, recorder, settings, signals, snapsh
 static CHANNEL: OnceCell<(Sender<()>, Receiver<()>)> = OnceCell::new();
 static WRITER: Mutex<Option<Writer<'static, Trace>>> = Mutex::new(None);
 static SPOOL: OnceCell<Spool<'static>> = OnceCell::new();
+/// The history is a file, which can be finished later; not a pipe.
+static IS_FILE: AtomicBool = AtomicBool::new(false);
+/// A write failed: what was in the rings is not in the history.
+static FAILED: AtomicBool = AtomicBool::new(false);
 
 /// Opens the history and starts the thread; `false`: nothing will be recorded, and it was said why.
 pub fn start(spool: Spool<'static>) -> bool {
@@ -40,6 +44,7 @@ pub fn start(spool: Spool<'static>) -> bool {
     let name = trace.path().unwrap_or(&path).to_string_lossy().into_owned();
     spool.set_header(&trace_file::header());
     spool.set_path(name.as_bytes());
+    IS_FILE.store(matches!(trace, Trace::File { .. }), Relaxed);
     let options =
         Options { compress: name.ends_with(".zst"), max_bytes: Some(settings::get().max_trace).filter(|m| *m > 0) };
     match Writer::new(spool, trace, &options) {
@@ -178,51 +183,93 @@ type Held = std::sync::MutexGuard<'static, Option<Writer<'static, Trace>>>;
 fn round_with(mut guard: Held, all: bool) -> Option<(u64, u32)> {
     let writer = guard.as_mut()?;
     let (raw, ns) = clock::both();
-    match signals::held_off(|| if all { writer.flush(raw, ns) } else { writer.round(raw, ns) }) {
-        Ok(p) => {
-            if p.bytes > 0 {
-                recorder::writer_moved();
-            }
-            Some((p.events, p.fullness))
-        }
+    let done = signals::held_off(|| if all { writer.flush(raw, ns) } else { writer.round(raw, ns) });
+    MOVED.fetch_add(1, Relaxed);
+    match done {
+        Ok(p) => Some((p.events, p.fullness)),
         Err(e) => {
-            static SAID: AtomicBool = AtomicBool::new(false);
             let name = writer.output().path().map(|p| p.display().to_string()).unwrap_or_default();
             *guard = None;
             recorder::stop();
-            if !SAID.swap(true, Relaxed) {
-                error!("{name}: writing the history failed ({e}): recording stops here, the program goes on");
+            if !FAILED.swap(true, Relaxed) {
+                let rest = match IS_FILE.load(Relaxed) && spool::is_ours() {
+                    true => format!(". What memory still holds of it `vramscope recover {name}` adds, later"),
+                    false => String::new(),
+                };
+                error!("{name}: writing the history failed ({e}): recording stops here, the program goes on{rest}");
             }
             None
         }
     }
 }
 
-/// The writer's lock. At exit it may be held by a thread that a full pipe holds up: then after two seconds the rest is left
-/// to the spool.
+/// The writer's lock. At exit each event is written by the thread that made it, and others may be many: the thread that ends
+/// the process goes first, so that it waits for one round of another's at most. Whoever has the lock may be held up by a full
+/// pipe: if nothing moves for two seconds, the rest is left to the spool.
 fn lock() -> Option<Held> {
     if !state::exiting() {
         return Some(WRITER.lock().unwrap_or_else(|e| e.into_inner()));
     }
+    static ENDS: AtomicBool = AtomicBool::new(false);
     static GIVEN_UP: AtomicBool = AtomicBool::new(false);
-    let tries = if GIVEN_UP.load(Relaxed) { 1 } else { 2000 };
-    for _ in 0..tries {
-        match WRITER.try_lock() {
-            Ok(g) => return Some(g),
-            Err(std::sync::TryLockError::Poisoned(e)) => return Some(e.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
-        }
+    let ends = state::ends_here();
+    if ends {
+        ENDS.store(true, Release);
     }
-    GIVEN_UP.store(true, Relaxed);
-    None
+    let mut held = None;
+    let (mut tries, mut moved) = (0, MOVED.load(Relaxed));
+    while tries < if GIVEN_UP.load(Relaxed) { 1 } else { 2000 } {
+        if ends || !ENDS.load(Acquire) {
+            match WRITER.try_lock() {
+                Ok(g) => held = Some(g),
+                Err(std::sync::TryLockError::Poisoned(e)) => held = Some(e.into_inner()),
+                Err(std::sync::TryLockError::WouldBlock) => {}
+            }
+        }
+        if held.is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        tries = if moved == MOVED.load(Relaxed) { tries + 1 } else { 0 };
+        moved = MOVED.load(Relaxed);
+    }
+    if ends {
+        ENDS.store(false, Release);
+    }
+    if held.is_none() {
+        GIVEN_UP.store(true, Relaxed);
+    }
+    held
 }
+
+/// Rounds done.
+static MOVED: AtomicU64 = AtomicU64::new(0);
 
 /// Writes everything that is in the rings, from any thread.
 pub fn flush() {
     round(true);
 }
 
-/// The same, unless the writer is at work (or broke while it was).
+/// The end of the process: writes what is left. Whether the spool is not needed any more.
+pub fn end() -> bool {
+    flush();
+    if FAILED.load(Relaxed) {
+        return !IS_FILE.load(Relaxed);
+    }
+    let Some(mut guard) = lock() else { return !IS_FILE.load(Relaxed) };
+    // After a fault of ours nothing follows, and nobody else may be there to say so.
+    if let Some(writer) = guard.as_mut()
+        && recorder::stopped()
+        && spool::is_ours()
+    {
+        let ended = signals::held_off(|| writer.end_stopped());
+        *guard = None;
+        return ended.is_ok() || !IS_FILE.load(Relaxed);
+    }
+    true
+}
+
+/// As [`flush`], unless the writer is at work (or broke while it was).
 pub fn flush_if_idle() {
     if let Ok(held) = WRITER.try_lock() {
         round_with(held, true);

@@ -82,7 +82,7 @@ fn sum_up(history: &History, several: bool) {
         say::line(damage);
     }
     let footer = history.footer.as_ref();
-    let lost = footer.map_or(0, |f| f.lost);
+    let lost = history.lost();
     if lost > 0 {
         say::line(&format!("{} lost: the numbers above may be off by them", text::plural(lost, "event")));
     }

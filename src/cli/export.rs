@@ -155,8 +155,14 @@ fn warn(source: &Source) {
     if let Some(damage) = &h.damage {
         say::line(&format!("{damage}; all else was read"));
     }
-    let unfinished = h.footer.is_none().then(|| spool::advice(&source.path, Path::new(&h.header.spool)));
-    unfinished.flatten().iter().for_each(|text| say::line(text));
+    let unfinished = h.footer.is_none().then(|| spool::advice(&source.path, Path::new(&h.header.spool))).flatten();
+    if let Some(text) = unfinished {
+        say::line(&text);
+    } else if h.damage.is_none()
+        && let Some(why) = h.incomplete(h.events)
+    {
+        say::line(&format!("{}: {why}", source.path.display()));
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! One file a command; and what they share: [`settings`], where the library is ([`preload`]), spools ([`spool`]).
 //!
-//! Exit codes: 0 fine, 1 found something (`doctor`, `check`), 2 could not. `run` ends as the program that it ran.
-//! Exit codes: 0 fine, 1 found something (`doctor`, `verify`), 2 could not. `run` ends as the program that it ran.
+//! Exit codes: 0 fine, 1 found something, 2 could not. `run` ends as the program that it ran. What judges (`check`, `verify`,
+//! `recover`, `diff --fail-if-grew`, `doctor`) finds something where a history is not whole; what shows or converts one says so
+//! on stderr, and did what was asked.
 
 use std::process::ExitCode;
 

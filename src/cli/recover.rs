@@ -30,7 +30,7 @@ fn folder(path: &Path) -> Result<ExitCode> {
     let mut folders = run_dir::in_folder(path);
     folders.insert(0, path.to_path_buf());
     let mut found = false;
-    let mut failed = false;
+    let mut code = 0;
     for folder in &folders {
         let files = match spool::in_folder(folder) {
             Ok(files) => files,
@@ -48,9 +48,13 @@ fn folder(path: &Path) -> Result<ExitCode> {
         for file in files {
             found = true;
             match SpoolFile::read(&file).and_then(|s| s.finish(|_| None, "recover")) {
-                Ok(outcome) => say::print(&format!("{}\n", told(&file, &outcome)))?,
+                Ok(outcome) => {
+                    // Who still writes is not what was asked for.
+                    code = code.max(if matches!(outcome, Outcome::Alive(_)) { 0 } else { found_something(&outcome) });
+                    say::print(&format!("{}\n", told(&file, &outcome)))?;
+                }
                 Err(e) => {
-                    failed = true;
+                    code = 2;
                     say::line(&format!("{e:#}; {} stays", file.display()));
                 }
             }
@@ -63,7 +67,17 @@ fn folder(path: &Path) -> Result<ExitCode> {
     if !found {
         say::print(&format!("{}: no spools, nothing to recover\n", path.display()))?;
     }
-    Ok(if failed { ExitCode::from(2) } else { ExitCode::SUCCESS })
+    Ok(ExitCode::from(code))
+}
+
+/// The exit code for what became of a history: 0 if it is whole, or ends where its program was killed; 1 if it is not.
+fn found_something(outcome: &Outcome) -> u8 {
+    u8::from(match outcome {
+        Outcome::Finished(r) => r.is_incomplete(),
+        Outcome::Alive(_) => true,
+        Outcome::Stream { stopped, .. } => *stopped,
+        Outcome::Empty => false,
+    })
 }
 
 /// Removes the folder of a run whose launcher is gone, if no spool is left in it. It has nothing else in it, but for a
@@ -96,16 +110,14 @@ fn trace(path: &Path) -> Result<ExitCode> {
             Err(e) => bail!("{e}"),
         };
         if process::ran_at(header.pid, header.start_seconds, &header.host) {
-            say::print(&format!("{}\n", told(path, &Outcome::Alive(header.pid))))?;
-            return Ok(ExitCode::SUCCESS);
+            return say(path, &Outcome::Alive(header.pid));
         }
         let done = recover_trace(path, None, "recover").with_context(|| path.display().to_string())?;
-        say::print(&format!("{}\n", finished(&done)))?;
-        return Ok(ExitCode::SUCCESS);
+        return say(path, &Outcome::Finished(done));
     };
     if let Some(launcher) = spool.path().parent().and_then(run_dir::living_launcher) {
         say::print(&format!("{}: {}\n", path.display(), launchers(launcher)))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(ExitCode::FAILURE);
     }
     let folder = spool.path().parent().filter(|f| run_dir::launcher(f).is_some()).map(Path::to_path_buf);
     let outcome = match spool.alive()? {
@@ -119,8 +131,12 @@ fn trace(path: &Path) -> Result<ExitCode> {
     if let Some(folder) = folder {
         remove_run_dir(&folder);
     }
-    say::print(&format!("{}\n", told(path, &outcome)))?;
-    Ok(ExitCode::SUCCESS)
+    say(path, &outcome)
+}
+
+fn say(path: &Path, outcome: &Outcome) -> Result<ExitCode> {
+    say::print(&format!("{}\n", told(path, outcome)))?;
+    Ok(ExitCode::from(found_something(outcome)))
 }
 
 /// The spool in /dev/shm of a history that does not say where its spool is: it was cut too early.

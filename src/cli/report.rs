@@ -282,7 +282,10 @@ fn with_spool(path: &Path, spool: &SpoolFile, at: &[Moment]) -> Result<History> 
 
 fn finish_copy(path: &Path, spool: &SpoolFile, folder: &Path, at: &[Moment]) -> Result<History> {
     let copy = folder.join(path.file_name().unwrap_or_default());
-    std::fs::copy(path, &copy).with_context(|| copy.display().to_string())?;
+    // (Killed between the two steps of a rotation, there is only the older part.)
+    if path.exists() {
+        std::fs::copy(path, &copy).with_context(|| copy.display().to_string())?;
+    }
     // The older part of a rotated history is only read.
     let older = |p: &Path| PathBuf::from(format!("{}.1", p.display()));
     if older(path).exists() {

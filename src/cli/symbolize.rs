@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
+use vramscope_core::event::EventKind;
 use vramscope_core::trace::read::Reader;
 use vramscope_core::trace::{Frame, Line, Module, Symbol, write};
 
@@ -97,13 +98,15 @@ struct Wanted {
     before: u64,
     warnings: Vec<String>,
     damaged: bool,
+    /// Number of the first part that is there, if the copy is to say that those before it were dropped.
+    part: u32,
 }
 
 fn wanted(path: &Path) -> Result<Wanted> {
     let mut reader = Reader::open(path).map_err(|e| anyhow!("{e}"))?;
     let mut w = Wanted::default();
     let mut named = BTreeSet::new();
-    let mut finished = false;
+    let (mut finished, mut exited) = (false, false);
     for line in &mut reader {
         match line {
             Line::Module(m) => drop(w.modules.insert(m.module, m)),
@@ -113,6 +116,7 @@ fn wanted(path: &Path) -> Result<Wanted> {
                 Frame::Python(_) | Frame::Other(_) => None,
             })),
             Line::Footer(_) => finished = true,
+            Line::Event(_, e) if e.kind == EventKind::Exit => exited = true,
             _ => {}
         }
     }
@@ -124,9 +128,13 @@ fn wanted(path: &Path) -> Result<Wanted> {
         w.damaged = true;
         w.warnings.push(format!("{damage}; all else is in the new history"));
     }
+    w.part = if reader.header().dropped { 0 } else { reader.header().part };
     let spool = &reader.header().spool;
     if !finished {
-        w.warnings.extend(spool::advice(path, Path::new(spool)));
+        let gone =
+            || format!("{}: was never finished, and its spool is gone: it may lack its last events", path.display());
+        let advice = spool::advice(path, Path::new(spool));
+        w.warnings.extend(advice.or_else(|| (!exited).then(gone)));
     }
     Ok(w)
 }
@@ -162,8 +170,14 @@ fn symbolize(trace: &Path, output: Option<&Path>, mut names: Names, force: Force
     };
     let place = || format!("{}: cannot be written (-o says where else)", output.display());
     let mut file = NewFile::create(&output, compressed).with_context(place)?;
+    let (part, damaged) = (wanted.part, wanted.damaged);
     let add = |kind: &str, line: &[u8]| -> Result<()> {
-        file.lines(line).with_context(place)?;
+        // The copy is of all parts that there are: none is to be looked for beside it.
+        match line.trim_ascii_end().strip_suffix(b"}").filter(|_| kind == "header" && part > 0 && !damaged) {
+            Some(header) => file.lines(&[header, b",\"dropped\":true}\n"].concat()),
+            None => file.lines(line),
+        }
+        .with_context(place)?;
         if kind == "module"
             && let Ok(module) = serde_json::from_slice::<Module>(line)
             && let Some(lines) = symbols.remove(&module.module)

@@ -163,7 +163,7 @@ impl Run {
         if h.killed() {
             says.push("the program was killed: what it would have held later is not in it".into());
         }
-        let lost = h.footer.as_ref().map_or(0, |f| f.lost);
+        let lost = h.lost();
         if lost > 0 {
             says.push(format!("{} lost while recording", crate::report::text::plural(lost, "event")));
         }

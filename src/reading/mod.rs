@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use vramscope_core::trace::Header;
-use vramscope_core::trace::read::{Batch, Chunk, Chunks, Damage, Parser, ReadError};
+use vramscope_core::trace::read::{Batch, Chunk, Chunks, Damage, Held, Parser, ReadError};
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +28,8 @@ pub struct Batches {
     header: Header,
     work: Work,
     damage: Option<Damage>,
+    held: Held,
+    exited: bool,
     another: bool,
 }
 
@@ -58,6 +60,7 @@ impl Batches {
     pub fn with_threads(path: &Path, threads: usize) -> Result<Batches, ReadError> {
         let chunks = Chunks::open(path)?;
         let header = chunks.header().clone();
+        let (damage, held) = (chunks.missing().cloned(), Held::new(&header));
         let work = if threads == 0 {
             Work::Here(Box::new(chunks), Parser::default())
         } else {
@@ -67,7 +70,7 @@ impl Batches {
                 None => Work::Here(Box::new(Chunks::open(path)?), Parser::default()),
             }
         };
-        Ok(Batches { header, work, damage: None, another: false })
+        Ok(Batches { header, work, damage, held, exited: false, another: false })
     }
 
     /// The header. It is not among the lines of the batches.
@@ -93,7 +96,12 @@ impl Iterator for Batches {
             Work::Threads(threads) => threads.next()?,
         };
         self.another = batch.meets_another();
-        if let Some(damage) = batch.damage() {
+        if let Some(before) = batch.before() {
+            self.held.begin(batch.path(), before, &mut self.damage);
+        }
+        self.held.add(batch.events());
+        self.exited |= batch.exited();
+        for damage in batch.damage().into_iter().chain(batch.cut().filter(|_| !self.exited)) {
             Damage::add(&mut self.damage, damage);
         }
         Some(batch)

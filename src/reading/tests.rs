@@ -7,7 +7,8 @@ use vramscope_core::trace::{FORMAT, Footer, Line, Note, Stack, VERSION, write};
 use super::*;
 
 fn header(part: u32) -> Header {
-    Header { format: FORMAT.into(), version: VERSION, pid: 7, part, ..Header::default() }
+    let events_before = 8_000 * u64::from(part);
+    Header { format: FORMAT.into(), version: VERSION, pid: 7, part, events_before, ..Header::default() }
 }
 
 /// Lines of about a megabyte: several chunks.
@@ -132,6 +133,18 @@ fn parts() {
     let (got, damage) = same(&path);
     let live = |part: u32| lines(part).iter().filter(|l| matches!(l, Line::Live(..))).count();
     assert_eq!((got.len(), damage), (2 * lines(0).len() - 1 - live(1), None));
+    // The older part lacks lines, or is another, or is gone; or the newer one is.
+    let fewer = text(&lines(0)[..6_000]);
+    let other = text(&[Line::Header(Header { pid: 8, ..header(0) })]);
+    for (instead, line) in [(Some(fewer), 1), (Some(other), 0), (None, 0)] {
+        match &instead {
+            Some(bytes) => fs::write(&older, bytes).unwrap(),
+            None => fs::remove_file(&older).unwrap(),
+        }
+        assert_eq!(same(&path).1.map(|damage| (damage.line, damage.places)), Some((line, 1)));
+    }
+    fs::rename(&path, &older).unwrap();
+    assert_eq!(same(&path).1.map(|damage| (damage.line, damage.path)), Some((0, path)));
 }
 
 #[test]

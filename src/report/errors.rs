@@ -127,9 +127,8 @@ impl Errors {
 /// Writes the section.
 pub fn section(page: &mut Page, history: &History) {
     let errors = &history.errors;
-    let footer = history.footer.clone().unwrap_or_default();
-    let lost = footer.lost > 0 || footer.stacks_refused > 0;
-    if errors.is_empty() && history.notes.is_empty() && !lost {
+    let (lost, stacks_refused) = (history.lost(), history.stacks_refused());
+    if errors.is_empty() && history.notes.is_empty() && lost == 0 && stacks_refused == 0 {
         return;
     }
     page.heading("ERRORS AND NOTES");
@@ -138,15 +137,16 @@ pub fn section(page: &mut Page, history: &History) {
     for (code, n) in &errors.refused {
         page.line(&format!("  {} refused by the driver: {}", plural(*n, "free"), codes::name(*code)));
     }
-    if footer.lost > 0 {
-        let text = format!(
-            "  {} lost: a thread was faster than the recorder; sums and lists may be off by them",
-            plural(footer.lost, "event")
-        );
+    if lost > 0 {
+        let why = match history.footer.as_ref().is_some_and(|f| f.end == "stopped") {
+            true => "recording had stopped, or a thread was faster than the recorder",
+            false => "a thread was faster than the recorder",
+        };
+        let text = format!("  {} lost: {why}; sums and lists may be off by them", plural(lost, "event"));
         page.line(&page.paint.red(&text));
     }
-    if footer.stacks_refused > 0 {
-        page.line(&format!("  {} not recorded: the table of stacks was full", plural(footer.stacks_refused, "stack")));
+    if stacks_refused > 0 {
+        page.line(&format!("  {} not recorded: the table of stacks was full", plural(stacks_refused, "stack")));
     }
     for note in history.notes.iter().take(page.top) {
         page.line(&format!("  {:>9}  {}", time(note.time), clip(&clean(&note.message), WIDTH - 13)));

@@ -145,7 +145,7 @@ pub fn of(history: &History) -> Glance {
         failed_calls: failed.values().map(|f| f.tries).sum(),
         served_later: history.errors.served.values().map(|f| f.count).sum(),
         bad_frees: history.errors.bad,
-        lost: history.footer.as_ref().map_or(0, |f| f.lost),
+        lost: history.lost(),
         devices_said: state.samples.iter().map(said).collect(),
         devices_at_peak: at_peak(history),
     }

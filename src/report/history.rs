@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::trace::read::Item;
-use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Module, Name, Note, Oom, Python};
+use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Lost, Module, Name, Note, Oom, Python};
 
 use super::errors::Errors;
 use super::facts::Facts;
@@ -54,6 +54,8 @@ pub struct History {
     pub notes: Vec<Note>,
     /// Requests that failed for want of memory, explained at that moment.
     pub ooms: Vec<Oom>,
+    /// What could not be recorded, as far as was said before the last line.
+    pub lost_so_far: Lost,
     /// The last line, if the history was finished.
     pub footer: Option<Footer>,
     /// The program's exit handlers ran: every event was written, whether or not anybody wrote the last line.
@@ -146,6 +148,7 @@ impl History {
                 }
                 Line::Oom(oom) if h.ooms.len() < MOST => h.ooms.push(*oom),
                 Line::Note(note) if h.notes.len() < MOST => h.notes.push(note),
+                Line::Lost(lost) => h.lost_so_far = lost,
                 Line::Footer(footer) => h.footer = Some(footer),
                 Line::Live(thread, event) => {
                     let event = possible(&event);
@@ -213,6 +216,16 @@ impl History {
         !self.is_snapshot() && (self.header.part > 0 || self.header.events_before > 0)
     }
 
+    /// Events that could not be recorded.
+    pub fn lost(&self) -> u64 {
+        self.footer.as_ref().map_or(self.lost_so_far.lost, |f| f.lost)
+    }
+
+    /// Stacks that could not be recorded.
+    pub fn stacks_refused(&self) -> u64 {
+        self.footer.as_ref().map_or(self.lost_so_far.stacks_refused, |f| f.stacks_refused)
+    }
+
     /// Events of all parts.
     pub fn all_events(&self) -> u64 {
         let all = self.header.events_before + self.events;
@@ -240,7 +253,7 @@ impl History {
         match footer.end.as_str() {
             "cut" => Some("the end of the history is lost, and with it what the program did then".to_string()),
             "stopped" if !self.is_imported() => Some("recording ended before the program did".to_string()),
-            _ if footer.events > held && !self.is_part() => {
+            _ if footer.events > held => {
                 let fewer = plural(footer.events - held, "event");
                 Some(format!("the history lacks lines: it has {fewer} fewer than its last line counts"))
             }
@@ -271,6 +284,7 @@ pub fn later(mut line: Line, shift: u64) -> Line {
         Line::Event(_, e) | Line::Live(_, e) => &mut e.time,
         Line::Oom(oom) => &mut oom.time,
         Line::Note(note) => &mut note.time,
+        Line::Lost(lost) => &mut lost.time,
         Line::Footer(footer) => &mut footer.time,
         _ => return line,
     };

@@ -33,8 +33,9 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Damaged = "damaged", false, "lines that cannot be read";
+    Damaged = "damaged", false, "lines that cannot be read, or a part that is missing";
     Unfinished = "unfinished", false, "neither a footer nor an exit event: `vramscope recover` adds what the spool still holds";
+    Incomplete = "incomplete", false, "it does not hold all that its program did";
     AfterFooter = "after_footer", false, "lines after the footer";
     FooterEvents = "footer_events", false, "the footer counts other events than the history has";
     FooterTime = "footer_time", false, "the footer's time is not that of the last event";

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::trace::read::{Item, ReadError};
-use vramscope_core::trace::{Footer, Header, Line};
+use vramscope_core::trace::{Footer, Header, Line, Lost};
 
+use crate::import::lines::IMPORTED;
 use crate::reading::Batches;
 use definitions::Definitions;
 use findings::{At, Findings};
@@ -95,6 +96,7 @@ struct Check {
     books: Books,
     regions: Regions,
     sums: Sums,
+    lost_so_far: Lost,
     footer: Option<(Footer, At)>,
     exited: bool,
     after_footer: bool,
@@ -111,6 +113,7 @@ impl Check {
             definitions: Definitions::default(),
             regions: Regions::default(),
             sums: Sums::default(),
+            lost_so_far: Lost::default(),
             footer: None,
             exited: false,
             after_footer: false,
@@ -139,6 +142,7 @@ impl Check {
         match line {
             Line::Thread(thread) => self.threads.line(thread, at, &mut self.findings),
             Line::Live(thread, e) => self.books.event(*thread, e, at, &mut self.findings),
+            Line::Lost(lost) => self.lost_so_far = lost.clone(),
             Line::Footer(footer) => self.footer = Some((footer.clone(), at)),
             _ => {}
         }
@@ -185,7 +189,8 @@ impl Check {
 
     /// Events that were lost and counted.
     fn lost(&self) -> u64 {
-        self.footer.as_ref().map_or(self.threads.jumped, |(footer, _)| footer.lost)
+        let so_far = self.lost_so_far.lost.max(self.threads.jumped);
+        self.footer.as_ref().map_or(so_far, |(footer, _)| footer.lost)
     }
 
     /// The totals, and how the history ends.
@@ -198,6 +203,14 @@ impl Check {
             }
             return;
         };
+        let lacks = match footer.end.as_str() {
+            "cut" => Some("its end is lost, and nobody knows how the program ended"),
+            "stopped" if self.header.host != IMPORTED => Some("recording ended before the program did"),
+            _ => None,
+        };
+        if let Some(lacks) = lacks {
+            findings.add(Kind::Incomplete, *at, || lacks.to_owned());
+        }
         let all = self.header.events_before.saturating_add(read);
         if footer.events != all {
             findings.add(Kind::FooterEvents, *at, || format!("{} in the footer, {all} read", footer.events));
@@ -236,12 +249,10 @@ impl Check {
             say(before, event, "# in older parts that are gone (--max-trace): what they held is taken as told");
         }
         say(lost, event, "# lost, and counted");
-        let refused = self.footer.as_ref().map_or(0, |(f, _)| f.stacks_refused);
+        let refused = self.footer.as_ref().map_or(self.lost_so_far.stacks_refused, |(f, _)| f.stacks_refused);
         say(refused, ["stack", "stacks"], "# not recorded, and counted");
         let killed = "the program was killed, or left without exit handlers: its last state stands";
         say(u64::from(end == "killed"), event, killed);
-        let cut = "recovered without a spool: its end is lost, and nobody knows how the program ended";
-        say(u64::from(end == "cut"), event, cut);
         let unfinished = self.footer.is_none() && self.exited;
         say(u64::from(unfinished), event, "no footer: nobody was there to add it after the program's exit");
         say(self.books.unnumbered, free, "# of memory that was never recorded");

@@ -237,5 +237,9 @@ fn a_later_part_and_a_snapshot_begin_with_what_was_live() {
     thread.sequence = 70;
     let Some(Line::Footer(footer)) = lines.last_mut() else { panic!() };
     footer.events += 100;
+    // The part before it should lie beside it.
+    assert_eq!(found(&lines), [(Kind::Damaged, 0, 1)]);
+    let Line::Header(header) = &mut lines[0] else { panic!() };
+    header.dropped = true;
     assert_eq!(found(&lines), []);
 }

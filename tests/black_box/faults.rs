@@ -101,6 +101,24 @@ fn a_closed_pipe() {
     }
 }
 
+/// A reader that is there and does not read: neither a program that goes on to the end nor its end is held up by it, also
+/// where the pipe gets full only then.
+#[test]
+fn a_pipe_that_nobody_reads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("a pipe");
+    // Opened for both, so that no open waits.
+    let reader = fs::OpenOptions::new().read(true).write(true).open(&pipe).expect("the pipe");
+    let busy = busy().env("VRAMSCOPE_TRACE", &pipe);
+    let beside = Program::new("process", Link::Driver).arg("exits_beside").env("VRAMSCOPE_TRACE", &pipe);
+    let atexit = Program::new("process", Link::Driver).arg("atexit_between").env("VRAMSCOPE_TRACE", &pipe);
+    for program in [busy, beside, atexit.clone(), atexit.clone(), atexit] {
+        program.unchecked().talks().run(Mode::Recording).assert_success();
+    }
+    drop(reader);
+}
+
 /// A pipe that is read to its end gives a whole history.
 #[test]
 fn a_pipe_that_is_read() {

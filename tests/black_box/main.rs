@@ -31,3 +31,4 @@ mod symbolize;
 mod tensors;
 mod together;
 mod torch;
+mod whole;

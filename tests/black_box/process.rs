@@ -2,6 +2,7 @@
 
 use crate::support::{Link, Mode, Program};
 use vramscope_core::event::EventKind;
+use vramscope_core::trace::Line;
 
 fn process(case: &str) -> Program {
     Program::new("process", Link::Driver).arg(case)
@@ -85,6 +86,43 @@ fn ends_at_the_start() {
     }
     for mode in Mode::ALL {
         process("exits_at_slow_start").unhooked().run(*mode).assert_success();
+    }
+}
+
+/// The process ends while threads go on as fast as they can: all that was done before is in the history, which is whole, and
+/// all that the thread does that ends it.
+#[test]
+fn exits_beside_busy_threads() {
+    let program = process("exits_beside");
+    program.run(Mode::Bare).assert_success();
+    for round in 0..32 {
+        let trace = if round % 2 == 0 { "a.jsonl" } else { "a.jsonl.zst" };
+        let run = match round % 8 {
+            7 => program.launched(&["--quiet", "--trace", trace]).run(Mode::Bare),
+            _ => program.clone().env("VRAMSCOPE_TRACE", trace).run(Mode::ORDER[round / 2 % Mode::ORDER.len()]),
+        };
+        run.assert_success();
+        let history = run.histories().remove(0);
+        history.check();
+        assert_eq!(history.of(EventKind::Exit).count(), 1, "{run}");
+        let thread = |tid: u32| {
+            let threads = history.lines.iter().filter_map(|l| if let Line::Thread(t) = l { Some(t) } else { None });
+            threads.filter(|t| t.tid == tid).map(|t| t.thread).next()
+        };
+        let mut printed = 0;
+        for line in run.stdout.lines() {
+            let (tid, done) = line.split_once(' ').expect("a thread and a number");
+            let number = thread(tid.parse().expect("a thread"));
+            let told = history.events().filter(|(t, e)| Some(*t) == number && e.kind == EventKind::Alloc).count();
+            let done: usize = done.parse().expect("a number");
+            assert!(told >= done, "{run}: thread {tid} had made {done} allocations, {told} are told of");
+            if printed == 0 {
+                let frees = history.events().filter(|(t, e)| Some(*t) == number && e.kind == EventKind::Free).count();
+                assert_eq!(frees, 300, "{run}: all at the very end");
+            }
+            printed += 1;
+        }
+        assert_eq!(printed, 13, "{run}: {}", run.stdout);
     }
 }
 

@@ -185,6 +185,71 @@ static void case_main_ends(void) {
   REQUIRE(!pthread_create(&t, NULL, goes_on, NULL));
   pthread_exit(NULL);
 }
+/* Once the driver has ended (4), as when bare, the thread does nothing more. */
+static void until_the_end(CUresult code) {
+  if (code != CUDA_ERROR_DEINITIALIZED) MUST(code);
+  else
+    for (;;) pause();
+}
+/* The process ends while many threads go on allocating: what each had done before is printed, for the history to be asked. */
+#define BUSY 12
+static volatile long done_by[BUSY];
+static int tid_of[BUSY];
+static void* goes_on_allocating(void* number) {
+  int me = (int)(intptr_t)number;
+  tid_of[me] = (int)syscall(SYS_gettid);
+  primary(0);
+  for (;;) {
+    CUdeviceptr p = 0;
+    until_the_end(cuMemAlloc(&p, 1000 + (size_t)me));
+    __atomic_add_fetch(&done_by[me], 1, __ATOMIC_SEQ_CST);
+    until_the_end(cuMemFree(p));
+  }
+  return NULL;
+}
+static CUdeviceptr many[300];
+static void frees_at_end(void) {
+  for (int i = 0; i < (int)LENGTH(many); ++i) MUST(cuMemFree(many[i]));
+}
+static void case_exits_beside(void) {
+  MUST(cuInit(0));
+  atexit(frees_at_end); /* after ours, while the driver still answers */
+  primary(0);
+  /* Before the threads: a call that finds the library still starting is served and not recorded. */
+  for (int i = 0; i < (int)LENGTH(many); ++i) many[i] = take(5000);
+  for (int i = 0; i < BUSY; ++i) {
+    pthread_t t;
+    REQUIRE(!pthread_create(&t, NULL, goes_on_allocating, (void*)(intptr_t)i));
+  }
+  for (int i = 0; i < BUSY; ++i)
+    while (done_by[i] < 20 + getpid() % 50) usleep(100);
+  printf("%d %d\n", getpid(), (int)LENGTH(many));
+  for (int i = 0; i < BUSY; ++i) printf("%d %ld\n", tid_of[i], done_by[i]);
+}
+/* More threads at a time than can record: what the last ones do is lost. */
+#define CROWD 560
+static pthread_barrier_t all_there;
+static void* one_of_many(void* unused) {
+  (void)unused;
+  primary(0);
+  (void)take(4000);
+  pthread_barrier_wait(&all_there);
+  for (;;) pause();
+  return NULL;
+}
+static void case_crowd(void) {
+  pthread_attr_t small;
+  REQUIRE(!pthread_attr_init(&small));
+  REQUIRE(!pthread_attr_setstacksize(&small, 128 << 10));
+  REQUIRE(!pthread_barrier_init(&all_there, NULL, CROWD + 1));
+  primary(0);
+  (void)take(4000);
+  for (int i = 0; i < CROWD; ++i) {
+    pthread_t t;
+    REQUIRE(!pthread_create(&t, &small, one_of_many, NULL));
+  }
+  pthread_barrier_wait(&all_there);
+}
 /* Frees in the program's own exit handlers, registered before and after the driver's. */
 static void at_end(void) {
   printf("at exit %d\n", (int)cuMemFree(kept));
@@ -215,11 +280,6 @@ static void case_destructor(void) {
 }
 /* The process ends while a thread makes its first calls: any of them may find that the driver has ended (4), as when bare. */
 static volatile int begins;
-static void until_the_end(CUresult code) {
-  if (code != CUDA_ERROR_DEINITIALIZED) MUST(code);
-  else
-    for (;;) pause();
-}
 static void* begins_late(void* unused) {
   CUdevice device;
   CUcontext ctx;
@@ -489,6 +549,7 @@ static void case_chdir(void) {
 }
 CASES(CASE(fork_exit), CASE(fork__exit), CASE(fork_cuda), CASE(fork_exec), CASE(worker), CASE(clone), CASE(vfork), CASE(fork_first),
       CASE(fork_threads), CASE(exec), CASE(_exit), CASE(quick_exit), CASE(abort), CASE(segfault), CASE(killed), CASE(thread_exits),
-      CASE(main_ends), CASE(exits_at_start), CASE(exits_at_slow_start), CASE(atexit), CASE(atexit_between), CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
+      CASE(main_ends), CASE(exits_beside), CASE(crowd), CASE(exits_at_start), CASE(exits_at_slow_start), CASE(atexit), CASE(atexit_between),
+      CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
       CASE(threads_one_by_one), CASE(threads_at_once), CASE(threads_first), CASE(cancel), CASE(cancel_unpooled), CASE(cancel_waiting), CASE(signals),
       CASE(handler_allocates), CASE(close_all), CASE(close_standard), CASE(numbers), CASE(chdir))

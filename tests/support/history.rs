@@ -243,6 +243,7 @@ impl History {
                 Line::Python(p) => assert!(places.insert(p.python) || self.rotated(), "{}", at("a place twice")),
                 Line::Unknown => panic!("{}", at("a line that this version does not know")),
                 Line::Device(_) | Line::Text(_) | Line::Symbol(_) | Line::Live(..) | Line::Oom(_) | Line::Note(_) => {}
+                Line::Lost(lost) => assert_eq!(lost.lost, 0, "{}", at("events were lost")),
             }
         }
     }

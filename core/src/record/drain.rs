@@ -67,6 +67,8 @@ pub(super) struct Drain<'a> {
     read_only: bool,
     /// Slots that could not be read (a damaged spool).
     pub(super) damaged: u64,
+    /// Events that its threads counted and that were not handed out.
+    pub(super) jumped: u64,
 }
 
 impl<'a> Drain<'a> {
@@ -81,6 +83,7 @@ impl<'a> Drain<'a> {
             resume: HashMap::new(),
             read_only: false,
             damaged: 0,
+            jumped: 0,
         }
     }
 
@@ -239,7 +242,8 @@ impl<'a> Drain<'a> {
             return None;
         }
         if cursor.expected != Some(sequence) {
-            cursor.expected = Some(sequence);
+            let before = cursor.expected.replace(sequence).unwrap_or(0);
+            self.jumped = sequence.saturating_sub(before).saturating_add(self.jumped);
             let thread = cursor.thread;
             return Some(Item::Thread(Thread { thread, tid: ring.tid(), name: ring.name(), sequence }));
         }

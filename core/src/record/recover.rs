@@ -13,9 +13,9 @@ use super::output::TraceFile;
 use super::spool::Spool;
 use super::writer::{Options, Writer, number};
 use crate::trace::older_part;
-use crate::trace::read::Reader;
+use crate::trace::read::{Damage, Reader, missing, parts};
 use crate::trace::source::whole;
-use crate::trace::{Footer, Header, Line};
+use crate::trace::{Footer, Header, Line, Lost};
 
 /// What recover found and did.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,8 +24,8 @@ pub struct Recovered {
     pub path: PathBuf,
     /// Nothing was to be done: it ended in a footer, and the spool held nothing more.
     pub was_whole: bool,
-    /// Lines in the midst of the file that cannot be read, or events that its last line counts and it does not hold: nothing
-    /// that can be mended.
+    /// Lines in the midst of the file that cannot be read, a part that is missing, or events that were recorded and are nowhere:
+    /// nothing that can be mended.
     pub damage: Option<String>,
     /// Events that the file held.
     pub events_before: u64,
@@ -39,11 +39,20 @@ pub struct Recovered {
     pub footer: Footer,
 }
 
-/// What the file holds.
+impl Recovered {
+    /// Whether the history may not hold all that was recorded of its program, up to the end or to the kill.
+    pub fn is_incomplete(&self) -> bool {
+        self.damage.is_some() || self.slots_damaged > 0 || ["cut", "stopped"].contains(&&*self.footer.end)
+    }
+}
+
+/// What the file holds, and a part before it.
 #[derive(Default)]
 struct Held {
-    /// Whether there is a history at all.
-    exists: bool,
+    /// Its header, if there is a history at all.
+    header: Option<Header>,
+    /// It, or what was read before it, begins where the history does.
+    begins: bool,
     compressed: bool,
     /// Bytes to keep, without a footer.
     keep: u64,
@@ -55,8 +64,10 @@ struct Held {
     known: HashSet<(u8, u64)>,
     /// Events, also those of older parts.
     events: u64,
-    /// Events missing, as the jumps in the threads' numbers tell.
+    /// Events missing, as the jumps in the threads' numbers tell,
     jumped: u64,
+    /// and as it says itself.
+    lost: Lost,
     time: u64,
     exited: bool,
     footer: Option<Footer>,
@@ -75,28 +86,47 @@ impl Held {
 /// Finishes a history from its spool. `status` and `by` go into the footer.
 pub fn recover(words: &[AtomicU64], trace: &Path, status: Option<i32>, by: &str) -> io::Result<Recovered> {
     let spool = Spool::open(words)?;
-    take_back_rotation(trace, &spool)?;
     let path = trace;
-    let held = survey(path)?;
+    let mut held = survey(path)?;
+    let exists = held.header.is_some();
+    if !exists && let Some(before) = part_before(path, &spool)? {
+        // A rotation that was cut short, with nothing whole in the new part yet: this begins it.
+        held = before;
+    }
     let mut done =
         Recovered { path: path.to_owned(), damage: held.damage(), events_before: held.events, ..Recovered::default() };
     if let Some(footer) = &held.footer
+        && exists
         && !lacks_events(spool, &held.next)
     {
         return Ok(Recovered { was_whole: true, footer: footer.clone(), ..done });
     }
-    let file = match held.exists {
+    let file = match exists {
         true => cut(path, &held, &mut done)?,
         false => start(path)?,
     };
     done.path = file.path().to_owned();
-    let compress = if held.exists { held.compressed } else { path.extension().is_some_and(|e| e == "zst") };
-    let mut writer = match held.exists {
-        true => Writer::resume(Drain::resume(spool, held.next), file, compress, held.known)?,
-        false => Writer::new(spool, file, &Options { compress, max_bytes: None })?,
+    let compress = if exists { held.compressed } else { path.extension().is_some_and(|e| e == "zst") };
+    let mut writer = match &held.header {
+        Some(header) => {
+            let mut writer = Writer::resume(Drain::resume(spool, held.next), file, compress, held.known)?;
+            if !exists {
+                writer.begin(&Header { part: header.part + 1, events_before: held.events, ..header.clone() });
+            }
+            writer
+        }
+        None => Writer::new(spool, file, &Options { compress, max_bytes: None })?,
     };
     done.events_added = writer.rest()?.events;
     done.slots_damaged = writer.damaged();
+    // What the threads counted and is neither here nor counted as lost was in a file that is gone.
+    let gone = match done.damage.is_some() || done.slots_damaged > 0 {
+        true => 0,
+        false => held.jumped.saturating_add(writer.jumped()).saturating_sub(spool.lost()),
+    };
+    if gone > 0 {
+        done.damage = Some(format!("{gone} events that were written are not there any more"));
+    }
     let end = match (spool.stopped(), spool.exited() || held.exited) {
         (true, _) => "stopped",
         (false, true) => "exit",
@@ -104,7 +134,7 @@ pub fn recover(words: &[AtomicU64], trace: &Path, status: Option<i32>, by: &str)
     };
     done.footer = Footer {
         time: held.time.max(writer.last_time()),
-        events: held.events.saturating_add(done.events_added),
+        events: held.events.saturating_add(done.events_added).saturating_add(gone),
         lost: spool.lost(),
         stacks_refused: spool.stacks_refused(),
         end: end.to_owned(),
@@ -123,7 +153,7 @@ pub fn recover_trace(trace: &Path, status: Option<i32>, by: &str) -> io::Result<
     if let Some(footer) = held.footer {
         return Ok(Recovered { was_whole: true, footer, ..done });
     }
-    if !held.exists {
+    if held.header.is_none() {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("{}: holds no whole line, and without its spool nothing can be recovered", trace.display()),
@@ -139,34 +169,36 @@ pub fn recover_trace(trace: &Path, status: Option<i32>, by: &str) -> io::Result<
     done.footer = Footer {
         time: held.time,
         events: held.events,
-        lost: held.jumped,
+        lost: held.jumped.max(held.lost.lost),
+        stacks_refused: held.lost.stacks_refused,
         end: end.to_owned(),
         status,
         by: by.to_owned(),
-        ..Footer::default()
     };
     super::writer::write_footer(file, held.compressed, &done.footer)?;
     Ok(done)
 }
 
-/// A rotation that was cut short, with nothing in the new part yet, is taken back.
-fn take_back_rotation(trace: &Path, spool: &Spool<'_>) -> io::Result<()> {
-    let nothing = match whole(trace) {
-        Ok(whole) => whole.text == 0,
-        Err(e) => e.kind() == io::ErrorKind::NotFound,
-    };
+/// What the older part holds of a rotation that was cut short.
+fn part_before(trace: &Path, spool: &Spool<'_>) -> io::Result<Option<Held>> {
     let older = older_part(trace);
-    if nothing
-        && let Ok(part) = Reader::open_part(&older, u64::MAX)
+    let mine = |part: &Reader| {
         // An older run may have left a file of that name.
-        && serde_json::from_slice::<Header>(&spool.header_line()).is_ok_and(|header| header.same_run(part.header()))
-    {
-        fs::rename(&older, trace)?;
+        serde_json::from_slice::<Header>(&spool.header_line()).is_ok_and(|header| header.same_run(part.header()))
+    };
+    match Reader::open_part(&older, u64::MAX) {
+        Ok(part) if mine(&part) => survey_with(&older, &[]).map(Some),
+        _ => Ok(None),
     }
-    Ok(())
 }
 
+/// Looks at a history, with the part before it if there is one.
 fn survey(path: &Path) -> io::Result<Held> {
+    survey_with(path, &parts(path))
+}
+
+/// Looks at a file, with these parts of its history; none: it is looked at alone.
+fn survey_with(path: &Path, files: &[PathBuf]) -> io::Result<Held> {
     let mut held = Held::default();
     let whole = match whole(path) {
         Ok(whole) => whole,
@@ -179,38 +211,36 @@ fn survey(path: &Path) -> io::Result<Held> {
         return Ok(held);
     }
     let mut reader = Reader::open_part(path, whole.text).map_err(io::Error::other)?;
-    held.exists = true;
+    let header = reader.header().clone();
+    held.begins = header.part == 0;
+    let mut damage = if files.is_empty() { None } else { missing(path, files, &header) };
+    if let [older, _] = files {
+        let mut older = Reader::open_part(older, u64::MAX).map_err(io::Error::other)?;
+        held.begins = older.header().part == 0;
+        let mut counted = crate::trace::read::Held::new(older.header());
+        for line in older.by_ref() {
+            counted.add(u64::from(matches!(line, Line::Event(..))));
+            held.line(&line);
+        }
+        damage = older.damage().cloned();
+        counted.begin(path, header.events_before, &mut damage);
+        // What it defines the next part defines again.
+        held.known.clear();
+    }
+    held.events = header.events_before;
+    held.header = Some(header);
     held.keep = whole.file;
-    held.events = reader.header().events_before;
-    let mut jumped = 0;
     while let Some(line) = reader.next() {
         held.footer = None;
-        if let Some(number) = number(&line) {
-            held.known.insert(number);
-        }
-        match line {
-            Line::Thread(thread) => {
-                if let Some(next) = held.next.insert(thread.thread, thread.sequence) {
-                    jumped = thread.sequence.saturating_sub(next).saturating_add(jumped);
-                }
+        held.line(&line);
+        if let Line::Footer(footer) = line {
+            let start = reader.byte();
+            if !whole.compressed {
+                held.keep = start;
+            } else if start == whole.last_frame.1 {
+                held.keep = whole.last_frame.0;
             }
-            Line::Event(thread, event) => {
-                let next = held.next.entry(thread).or_default();
-                *next = next.saturating_add(1);
-                held.events = held.events.saturating_add(1);
-                held.time = held.time.max(event.time);
-                held.exited |= event.kind == crate::event::EventKind::Exit;
-            }
-            Line::Footer(footer) => {
-                let start = reader.byte();
-                if !whole.compressed {
-                    held.keep = start;
-                } else if start == whole.last_frame.1 {
-                    held.keep = whole.last_frame.0;
-                }
-                held.footer = Some(footer);
-            }
-            _ => {}
+            held.footer = Some(footer);
         }
     }
     if reader.meets_another() {
@@ -220,9 +250,35 @@ fn survey(path: &Path) -> io::Result<Held> {
     if held.footer.is_none() {
         held.keep = whole.file;
     }
-    held.damage = reader.damage().map(ToString::to_string);
-    held.jumped = jumped;
+    reader.damage().iter().for_each(|more| Damage::add(&mut damage, more));
+    held.damage = damage.map(|damage| damage.to_string());
     Ok(held)
+}
+
+impl Held {
+    /// Takes in the next line.
+    fn line(&mut self, line: &Line) {
+        if let Some(number) = number(line) {
+            self.known.insert(number);
+        }
+        match line {
+            Line::Thread(thread) => {
+                // What came before in parts that were dropped is not missing.
+                let first = if self.begins { 0 } else { thread.sequence };
+                let next = self.next.insert(thread.thread, thread.sequence).unwrap_or(first);
+                self.jumped = thread.sequence.saturating_sub(next).saturating_add(self.jumped);
+            }
+            Line::Event(thread, event) => {
+                let next = self.next.entry(*thread).or_default();
+                *next = next.saturating_add(1);
+                self.events = self.events.saturating_add(1);
+                self.time = self.time.max(event.time);
+                self.exited |= event.kind == crate::event::EventKind::Exit;
+            }
+            Line::Lost(lost) => self.lost = lost.clone(),
+            _ => {}
+        }
+    }
 }
 
 /// Whether the spool holds events that the file does not.

@@ -13,12 +13,14 @@ use super::explain::{Explanation, Failure, explain};
 use super::live::{Live, Snapshot};
 use super::output::Output;
 use super::spool::Spool;
-use crate::trace::{Footer, Line, Note, write};
+use crate::trace::{Footer, Header, Line, Lost, Note, write};
 
 /// Text that makes a frame: enough for the compressor to find repetition.
 const FRAME: usize = 512 << 10;
 /// Text waits for a frame to fill for so long.
 const HOLD_NS: u64 = 250_000_000;
+/// Between two lines that say how much is lost.
+const TELL_NS: u64 = 1_000_000_000;
 /// zstd level, and rings fuller than this (in percent) are written at once.
 const LEVEL: i32 = 3;
 const HALF: u32 = 50;
@@ -71,8 +73,11 @@ pub struct Writer<'a, O> {
     max_bytes: u64,
     /// Time of the newest event.
     last_time: u64,
-    /// Messages of the writer's own.
+    /// Lines of the writer's own, to be written with the next round.
     notes: Vec<u8>,
+    /// What was said to be lost, and when (CLOCK_MONOTONIC).
+    told: Lost,
+    told_at: u64,
     /// For recover: definitions that the file has.
     known: HashSet<(u8, u64)>,
     written: u64,
@@ -132,6 +137,8 @@ impl<'a, O: Output> Writer<'a, O> {
             rotates: false,
             max_bytes: u64::MAX,
             notes: Vec::new(),
+            told: Lost::default(),
+            told_at: 0,
             known: HashSet::new(),
             written: 0,
             last_time: 0,
@@ -142,18 +149,26 @@ impl<'a, O: Output> Writer<'a, O> {
     /// nothing is lost: the next round goes on at the same byte.
     pub fn round(&mut self, now_raw: u64, now_ns: u64) -> io::Result<Progress> {
         self.anchor(now_raw, now_ns);
+        self.tell_lost(now_ns, false);
         self.work(now_raw, now_ns, false)
     }
 
-    /// A last round: takes everything that is in the rings and writes everything that waits.
+    /// A round that takes everything up to now and writes everything that waits. Not what comes meanwhile: it ends however
+    /// fast threads go on, and no free comes before its allocation, which another thread made.
     pub fn flush(&mut self, now_raw: u64, now_ns: u64) -> io::Result<Progress> {
         self.anchor(now_raw, now_ns);
-        self.work(u64::MAX, now_ns, true)
+        self.tell_lost(now_ns, true);
+        self.work(now_raw, now_ns, true)
     }
 
     /// All that the spool still holds, for recover: no new anchor is to be had.
     pub(super) fn rest(&mut self) -> io::Result<Progress> {
         self.work(u64::MAX, 0, true)
+    }
+
+    /// For recover: begins the next part with its header.
+    pub(super) fn begin(&mut self, header: &Header) {
+        write::header(&mut self.text, header);
     }
 
     fn anchor(&mut self, raw: u64, ns: u64) {
@@ -169,22 +184,30 @@ impl<'a, O: Output> Writer<'a, O> {
         write::line(&mut self.notes, &Line::Note(Note { time, message: message.to_owned() }));
     }
 
-    /// Everything up to now, written at once. Not what comes meanwhile, as a flush has it: a free could then come before its
-    /// allocation, which another thread made.
-    fn take_in(&mut self, now_raw: u64, now_ns: u64) -> io::Result<()> {
-        self.anchor(now_raw, now_ns);
-        self.work(now_raw, now_ns, true).map(drop)
+    /// Says how much is lost by now, if it is more than was said: at once, or at most once a second. (Nobody may be there to
+    /// write the footer, which says it too.)
+    fn tell_lost(&mut self, now_ns: u64, at_once: bool) {
+        let spool = self.drain.spool();
+        let (lost, stacks_refused) = (spool.lost(), spool.stacks_refused());
+        if (lost, stacks_refused) == (self.told.lost, self.told.stacks_refused)
+            || !at_once && self.told_at != 0 && now_ns.saturating_sub(self.told_at) < TELL_NS
+        {
+            return;
+        }
+        self.told = Lost { time: now_ns.saturating_sub(spool.zero().1), lost, stacks_refused };
+        self.told_at = now_ns;
+        write::line(&mut self.notes, &Line::Lost(self.told.clone()));
     }
 
     /// A request failed for want of memory: takes in everything that is in the rings, says what the state is, and writes it
     /// into the history at once, because the program may end now. The explanation is there even where the write failed.
     pub fn explain(&mut self, failure: &Failure, now_raw: u64, now_ns: u64) -> (Explanation, io::Result<()>) {
-        let drained = self.take_in(now_raw, now_ns);
+        let drained = self.flush(now_raw, now_ns);
         let nothing = Live::default();
         let mut explanation = explain(self.live.as_ref().unwrap_or(&nothing), failure);
         explanation.oom.time = self.clock.convert(now_raw).max(self.last_time);
         write::line(&mut self.notes, &Line::Oom(Box::new(explanation.oom.clone())));
-        let written = drained.and_then(|()| {
+        let written = drained.and_then(|_| {
             self.text.append(&mut self.notes);
             self.commit(&mut Progress::default())
         });
@@ -193,13 +216,27 @@ impl<'a, O: Output> Writer<'a, O> {
 
     /// What is live now, after everything that is in the rings. To be written by another thread: hooks wait for this one.
     pub fn snapshot(&mut self, now_raw: u64, now_ns: u64) -> io::Result<Snapshot> {
-        self.take_in(now_raw, now_ns)?;
-        Ok(self.live.as_ref().unwrap_or(&Live::default()).snapshot())
+        self.flush(now_raw, now_ns)?;
+        Ok(self.live.as_ref().unwrap_or(&Live::default()).snapshot(&self.told))
     }
 
     /// What is live, as of the last round.
     pub fn live(&self) -> Option<&Live> {
         self.live.as_ref()
+    }
+
+    /// Ends a history whose recording was stopped: nothing follows any more. Of the process itself, where nobody else will.
+    pub fn end_stopped(&mut self) -> io::Result<()> {
+        let spool = self.drain.spool();
+        self.footer(&Footer {
+            time: self.last_time,
+            events: self.live.as_ref().map_or(0, Live::events),
+            lost: spool.lost(),
+            stacks_refused: spool.stacks_refused(),
+            end: "stopped".to_owned(),
+            status: None,
+            by: "library".to_owned(),
+        })
     }
 
     /// Ends the file.
@@ -222,6 +259,11 @@ impl<'a, O: Output> Writer<'a, O> {
     /// Time of the newest event.
     pub(super) fn last_time(&self) -> u64 {
         self.last_time
+    }
+
+    /// Events that no ring held any more.
+    pub(super) fn jumped(&self) -> u64 {
+        self.drain.jumped
     }
 
     /// Slots of the spool that could not be read.
@@ -300,6 +342,10 @@ impl<'a, O: Output> Writer<'a, O> {
             {
                 self.output.next_part()?;
                 live.open_part(&mut self.text);
+                // The part that said so is dropped at the next turn.
+                if self.told != Lost::default() {
+                    write::line(&mut self.text, &Line::Lost(self.told.clone()));
+                }
                 self.part = 0;
                 self.opens = true;
             }
@@ -316,14 +362,7 @@ impl<'a, O: Output> Writer<'a, O> {
             self.sealed = true;
         }
         let bytes = if self.compressor.is_some() { &self.frame } else { &self.text };
-        while self.at < bytes.len() {
-            match self.output.write(&bytes[self.at..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => self.at += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
+        write_all(&mut self.output, bytes, &mut self.at)?;
         let len = bytes.len() as u64;
         self.drain.written();
         self.text.clear();
@@ -346,9 +385,18 @@ pub(super) fn write_footer(mut output: impl Output, compress: bool, footer: &Foo
     if compress {
         text = zstd::bulk::compress(&text, LEVEL)?;
     }
-    let mut at = 0;
-    while at < text.len() {
-        at += output.write(&text[at..])?;
+    write_all(&mut output, &text, &mut 0)
+}
+
+/// Writes the bytes from `at` on, and moves it on as far as they are written.
+fn write_all(output: &mut impl Output, bytes: &[u8], at: &mut usize) -> io::Result<()> {
+    while *at < bytes.len() {
+        match output.write(&bytes[*at..]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => *at += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
     }
     Ok(())
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use super::Line;
 use super::parse::{Parsed, Parser};
 use super::read::Damage;
-use super::text::Piece;
-use crate::event::Event;
+use super::source::CUT;
+use super::text::{Broken, Piece};
+use crate::event::{Event, EventKind};
 
 /// Whole lines of a history, not parsed yet.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub struct Chunk {
     pub(super) cursor: Cursor,
     /// Of a later part, whose opening only repeats.
     pub(super) later: bool,
+    /// The first of a later part: the events that this counts before it.
+    pub(super) before: Option<u64>,
 }
 
 /// How far a piece is parsed.
@@ -33,6 +36,18 @@ pub(super) struct Cursor {
 /// Why a line is left out; nothing: it is the last one, and cut. Told of the first only: there may be millions.
 #[derive(Debug)]
 pub(super) struct BadLine(Option<serde_json::Error>);
+
+impl BadLine {
+    /// Whether the file ends within it.
+    pub(super) fn is_cut(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+/// Whether the file ends within a frame.
+pub(super) fn is_cut(broken: &Broken) -> bool {
+    broken.what == CUT
+}
 
 impl fmt::Display for BadLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,9 +92,13 @@ pub struct Batch {
     path: Arc<Path>,
     /// Lines begun before it.
     line: u64,
+    before: Option<u64>,
     events: Vec<Entry>,
     others: Vec<Other>,
     damage: Option<Damage>,
+    /// The file ends within its last line or frame.
+    cut: Option<Damage>,
+    exited: bool,
     another: bool,
 }
 
@@ -126,14 +145,17 @@ impl Chunk {
     /// Parses it.
     pub fn parse(mut self, parser: &mut Parser) -> Batch {
         let piece = &self.piece;
-        let (path, line) = (self.path, self.cursor.line);
-        let mut batch = Batch { path, line, events: Vec::new(), others: Vec::new(), damage: None, another: false };
+        let (path, line, before) = (self.path, self.cursor.line, self.before);
+        let (events, others) = (Vec::new(), Vec::new());
+        let (damage, cut, exited, another) = (None, None, false, false);
+        let mut batch = Batch { path, line, before, events, others, damage, cut, exited, another };
         // Most lines are events, of some 130 bytes.
         batch.events.reserve(piece.text.len() / 128);
         while let Some(parsed) = self.cursor.next(piece, parser) {
             let line = u32::try_from(self.cursor.line - batch.line).unwrap_or(u32::MAX);
             let what = match parsed {
                 Ok(Parsed::Event(thread, event)) => {
+                    batch.exited |= event.kind == EventKind::Exit;
                     batch.events.push(Entry { line, thread, event });
                     continue;
                 }
@@ -147,14 +169,16 @@ impl Chunk {
                 }
                 Ok(Parsed::Other(other)) => other,
                 Err(what) => {
-                    batch.damaged(self.cursor.line, self.cursor.start, &what);
+                    let to = if what.is_cut() { &mut batch.cut } else { &mut batch.damage };
+                    Damage::add_here(to, &batch.path, self.cursor.line, self.cursor.start, &what);
                     continue;
                 }
             };
             batch.others.push(Other { events: batch.events.len(), line, what });
         }
         if let Some(broken) = self.piece.broken {
-            batch.damaged(broken.line, broken.byte, &broken.what);
+            let to = if is_cut(&broken) { &mut batch.cut } else { &mut batch.damage };
+            Damage::add_here(to, &batch.path, broken.line, broken.byte, &broken.what);
         }
         batch
     }
@@ -166,9 +190,30 @@ impl Batch {
         &self.path
     }
 
-    /// What had to be left out of it.
+    /// How many events it has.
+    pub fn events(&self) -> u64 {
+        self.events.len() as u64
+    }
+
+    /// With the first batch of a later part: the events that this counts before it.
+    pub fn before(&self) -> Option<u64> {
+        self.before
+    }
+
+    /// What had to be left out of it, but for [`Batch::cut`].
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
+    }
+
+    /// The end of the file, if it lies within a line or a frame.
+    pub fn cut(&self) -> Option<&Damage> {
+        self.cut.as_ref()
+    }
+
+    /// Whether the program's exit handlers ran in it. What a cut end behind that holds happened after all that the history
+    /// promises: in a thread that went on until the process was gone.
+    pub fn exited(&self) -> bool {
+        self.exited
     }
 
     /// Whether it ends where another history begins in the same file: nothing after it belongs to this one.

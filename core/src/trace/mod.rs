@@ -12,6 +12,7 @@ use crate::event::Event;
 mod batch;
 mod oom;
 mod parse;
+mod parts;
 pub mod read;
 pub(crate) mod source;
 mod text;
@@ -34,6 +35,7 @@ pub const FORMAT: &str = "vramscope-history";
 
 /// One line of a history.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "there is one header in a history, and lines are not kept")]
 pub enum Line {
     /// The first line.
     Header(Header),
@@ -59,6 +61,8 @@ pub enum Line {
     Oom(Box<Oom>),
     /// Something a person should know: settings refused, recording stopped, events lost.
     Note(Note),
+    /// What could not be recorded so far.
+    Lost(Lost),
     /// The last line of a whole history.
     Footer(Footer),
     /// A line of a newer version: skipped.
@@ -79,6 +83,9 @@ pub struct Header {
     pub part: u32,
     /// Events in the parts before this one.
     pub events_before: u64,
+    /// The parts before this one were dropped, and none is looked for (a copy made of all that was kept).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub dropped: bool,
     /// Process id.
     pub pid: u32,
     /// Parent's process id.
@@ -273,6 +280,18 @@ pub struct Note {
     pub message: String,
 }
 
+/// `{"kind":"lost",…}`: totals since the start. They stand in the footer as well, but a history may never get one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Lost {
+    /// Time.
+    pub time: u64,
+    /// Events that could not be recorded.
+    pub lost: u64,
+    /// Stacks that could not be recorded.
+    pub stacks_refused: u64,
+}
+
 /// `{"kind":"footer",…}`: totals, to check a reading against.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -281,7 +300,7 @@ pub struct Footer {
     pub time: u64,
     /// Events in the history (all parts).
     pub events: u64,
-    /// Events lost because a ring was full or no ring was to be had.
+    /// Events lost because a ring was full, no ring was to be had, or recording had stopped.
     pub lost: u64,
     /// Stacks not recorded because the table was full.
     pub stacks_refused: u64,
@@ -291,6 +310,6 @@ pub struct Footer {
     /// Exit status of the program, if the launcher knows: 0..255, or 128 + signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
-    /// Who wrote the footer: `launcher`, `recover` or `snapshot`.
+    /// Who wrote the footer: `launcher`, `recover`, `library` or `snapshot`.
     pub by: String,
 }

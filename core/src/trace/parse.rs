@@ -152,6 +152,7 @@ impl Parser {
             "stack" => Line::Stack(serde_json::from_slice(line)?),
             "oom" => Line::Oom(serde_json::from_slice(line)?),
             "note" => Line::Note(serde_json::from_slice(line)?),
+            "lost" => Line::Lost(serde_json::from_slice(line)?),
             "footer" => Line::Footer(serde_json::from_slice(line)?),
             kind => {
                 let Some(mut fields) = Fields::new(kind.as_bytes()) else {

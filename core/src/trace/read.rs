@@ -8,14 +8,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::batch::{ANOTHER, Cursor};
+use super::batch::{ANOTHER, Cursor, is_cut};
 use super::parse::Parsed;
 use super::source::MAGIC;
 use super::text::{Piece, Text};
 use super::{FORMAT, Header, Line, VERSION};
+use crate::event::EventKind;
 
 pub use super::batch::{Batch, Chunk, Item, Items};
 pub use super::parse::Parser;
+pub(crate) use super::parts::missing;
+pub use super::parts::{Held, parts};
 
 /// Why a history cannot be read at all.
 #[derive(Debug)]
@@ -73,7 +76,7 @@ impl std::error::Error for ReadError {
 pub struct Damage {
     /// The file.
     pub path: PathBuf,
-    /// Line of the (uncompressed) text, from 1.
+    /// Line of the (uncompressed) text, from 1; 0: the file is missing.
     pub line: u64,
     /// Where that line begins in the (uncompressed) text.
     pub byte: u64,
@@ -103,28 +106,15 @@ impl Damage {
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: line {} (byte {}): {}", self.path.display(), self.line, self.byte, self.what)?;
+        write!(f, "{}: ", self.path.display())?;
+        if self.line > 0 {
+            write!(f, "line {} (byte {}): ", self.line, self.byte)?;
+        }
+        f.write_str(&self.what)?;
         if self.places > 1 {
             write!(f, "; {} more places", self.places - 1)?;
         }
         Ok(())
-    }
-}
-
-/// The files of a history, oldest first: a rotated one has an older part beside it.
-pub fn parts(path: &Path) -> Vec<PathBuf> {
-    let older = super::older_part(path);
-    let part = |path: &Path| Chunks::open_part(path, u64::MAX).ok().map(|chunks| chunks.header);
-    // What is no regular file can be read once only: it is not opened without need.
-    let Some(before) = part(&older) else { return vec![path.to_owned()] };
-    match part(path) {
-        // The older part of this history, not of another that had the name.
-        Some(part) if before.same_run(&part) && before.part.checked_add(1) == Some(part.part) => {
-            vec![older, path.to_owned()]
-        }
-        // Killed between the renaming of the old part and the creation of the new one.
-        None if !path.exists() => vec![older],
-        _ => vec![path.to_owned()],
     }
 }
 
@@ -137,6 +127,8 @@ pub struct Chunks {
     opened: Option<Chunk>,
     header: Header,
     rest: VecDeque<PathBuf>,
+    /// A part that should be there.
+    missing: Option<Damage>,
     /// In a later part.
     later: bool,
 }
@@ -150,12 +142,20 @@ impl Chunks {
     /// Opens a history. The older part of a rotated one is read first.
     pub fn open(path: &Path) -> Result<Chunks, ReadError> {
         let mut rest: VecDeque<PathBuf> = parts(path).into();
+        let files: Vec<PathBuf> = rest.iter().cloned().collect();
         let first = rest.pop_front().unwrap_or_else(|| path.to_owned());
-        Ok(Chunks { rest, ..Chunks::open_part(&first, u64::MAX)? })
+        let chunks = Chunks::open_part(&first, u64::MAX)?;
+        let missing = missing(path, &files, &chunks.header);
+        Ok(Chunks { rest, missing, ..chunks })
+    }
+
+    /// A part that is not there, and should be.
+    pub fn missing(&self) -> Option<&Damage> {
+        self.missing.as_ref()
     }
 
     /// Opens one file, and reads it up to this length of its text.
-    fn open_part(path: &Path, limit: u64) -> Result<Chunks, ReadError> {
+    pub(super) fn open_part(path: &Path, limit: u64) -> Result<Chunks, ReadError> {
         let error = |kind| ReadError { path: path.to_owned(), kind };
         let mut text = Text::open(path, limit).map_err(|e| error(ReadErrorKind::Io(e)))?;
         // Empty lines may come before it.
@@ -183,8 +183,8 @@ impl Chunks {
             return Err(error(ReadErrorKind::Newer(header.version)));
         }
         let path: Arc<Path> = path.into();
-        let opened = Some(Chunk { path: path.clone(), piece, cursor, later: false });
-        Ok(Chunks { path, text, opened, header, rest: VecDeque::new(), later: false })
+        let opened = Some(Chunk { path: path.clone(), piece, cursor, later: false, before: None });
+        Ok(Chunks { path, text, opened, header, rest: VecDeque::new(), missing: None, later: false })
     }
 
     /// The header of the first part. It is not among the lines of the chunks.
@@ -195,7 +195,7 @@ impl Chunks {
     /// The place of the line read last, with what is wrong behind it.
     fn broken_here(&self, what: String) -> Chunk {
         let piece = Piece { broken: Some(self.text.last_place(what)), ..Piece::default() };
-        Chunk { path: self.path.clone(), cursor: Cursor::of(&piece), piece, later: self.later }
+        Chunk { path: self.path.clone(), cursor: Cursor::of(&piece), piece, later: self.later, before: None }
     }
 }
 
@@ -216,11 +216,16 @@ impl Iterator for Chunks {
             }
             if let Some(piece) = self.text.next(SIZE) {
                 let cursor = Cursor::of(&piece);
-                return Some(Chunk { path: self.path.clone(), piece, cursor, later: self.later });
+                return Some(Chunk { path: self.path.clone(), piece, cursor, later: self.later, before: None });
             }
             let path = self.rest.pop_front()?;
             match Chunks::open_part(&path, u64::MAX) {
-                Ok(Chunks { path, text, opened, .. }) => (self.path, self.text, self.opened) = (path, text, opened),
+                Ok(Chunks { path, text, mut opened, header, .. }) => {
+                    if let Some(first) = &mut opened {
+                        first.before = Some(header.events_before);
+                    }
+                    (self.path, self.text, self.opened) = (path, text, opened);
+                }
                 Err(e) => return Some(self.broken_here(e.to_string())),
             }
             self.later = true;
@@ -235,6 +240,9 @@ pub struct Reader {
     chunk: Chunk,
     parser: Parser,
     damage: Option<Damage>,
+    held: Held,
+    /// The exit event was read (see [`Batch::exited`]).
+    exited: bool,
     /// The header of the first part, still to be handed out.
     first: Option<Header>,
     another: bool,
@@ -253,8 +261,9 @@ impl Reader {
 
     fn of(mut chunks: Chunks) -> Reader {
         let first = Some(chunks.header.clone());
+        let (damage, held) = (chunks.missing.clone(), Held::new(&chunks.header));
         let chunk = chunks.next().unwrap_or_else(|| chunks.broken_here(String::new()));
-        Reader { chunks, chunk, parser: Parser::default(), damage: None, first, another: false }
+        Reader { chunks, chunk, parser: Parser::default(), damage, held, exited: false, first, another: false }
     }
 
     /// The header.
@@ -296,7 +305,11 @@ impl Iterator for Reader {
         }
         while !self.another {
             match self.chunk.cursor.next(&self.chunk.piece, &mut self.parser) {
-                Some(Ok(Parsed::Event(thread, event))) => return Some(Line::Event(thread, event)),
+                Some(Ok(Parsed::Event(thread, event))) => {
+                    self.held.add(1);
+                    self.exited |= event.kind == EventKind::Exit;
+                    return Some(Line::Event(thread, event));
+                }
                 Some(Ok(Parsed::Live(..))) if self.chunk.later => {}
                 Some(Ok(Parsed::Live(thread, event))) => return Some(Line::Live(thread, event)),
                 // Two files put together: their numbers and addresses mean different things.
@@ -305,12 +318,16 @@ impl Iterator for Reader {
                     self.damaged(self.line(), self.byte(), &ANOTHER);
                 }
                 Some(Ok(Parsed::Other(line))) => return Some(*line),
+                Some(Err(what)) if what.is_cut() && self.exited => {}
                 Some(Err(what)) => self.damaged(self.line(), self.byte(), &what),
                 None => {
-                    if let Some(broken) = self.chunk.piece.broken.take() {
+                    if let Some(broken) = self.chunk.piece.broken.take().filter(|b| !(self.exited && is_cut(b))) {
                         self.damaged(broken.line, broken.byte, &broken.what);
                     }
                     self.chunk = self.chunks.next()?;
+                    if let Some(before) = self.chunk.before {
+                        self.held.begin(&self.chunk.path, before, &mut self.damage);
+                    }
                 }
             }
         }

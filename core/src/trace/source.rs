@@ -10,6 +10,8 @@ use zstd::stream::raw::{Decoder, InBuffer, Operation as _, OutBuffer};
 /// How a zstd frame begins.
 pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const CHUNK: usize = 128 << 10;
+/// What is said of a file that ends within a frame.
+pub(crate) const CUT: &str = "the last zstd frame is cut";
 
 /// What a read came to.
 pub(crate) enum More {
@@ -100,7 +102,7 @@ impl Source {
     pub(crate) fn read(&mut self, out: &mut Vec<u8>) -> io::Result<More> {
         if !self.fill()? {
             return match &mut self.frames {
-                Some(frames) if frames.inside => self.resync("the last zstd frame is cut"),
+                Some(frames) if frames.inside => self.resync(CUT),
                 _ => Ok(More::End),
             };
         }

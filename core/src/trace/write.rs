@@ -40,6 +40,7 @@ pub fn line(out: &mut Vec<u8>, line: &Line) {
         Line::Live(thread, e) => live(out, *thread, e),
         Line::Oom(o) => tagged(out, "oom", o),
         Line::Note(n) => tagged(out, "note", n),
+        Line::Lost(l) => tagged(out, "lost", l),
         Line::Footer(f) => tagged(out, "footer", f),
         Line::Unknown => {}
     }

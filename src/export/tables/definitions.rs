@@ -26,7 +26,10 @@ impl Filler<'_> {
                 self.wall(0),
                 self.wall(source.end),
                 Cell::int(h.events),
-                footer.map_or(Cell::None, |f| Cell::int(f.lost)),
+                match footer.is_some() || h.exited {
+                    true => Cell::int(h.lost()),
+                    false => Cell::None,
+                },
                 footer.map_or(Cell::None, |f| text(&f.end)),
                 footer.and_then(|f| f.status).map_or(Cell::None, |s| Cell::Int(s.into())),
                 text(&header.vramscope),

@@ -226,6 +226,11 @@ impl Live {
         &self.header.directory
     }
 
+    /// Events played, all parts.
+    pub(crate) fn events(&self) -> u64 {
+        self.now.events
+    }
+
     /// How many allocations are live and not followed.
     pub fn untold(&self) -> u64 {
         self.untold

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{Entry, Known, Live};
 use crate::event::{Event, EventKind};
 use crate::record::TraceFile;
-use crate::trace::{Footer, Header, Line, Note, Thread, write};
+use crate::trace::{Footer, Header, Line, Lost, Note, Thread, write};
 
 /// Text that is written at once.
 const PIECE: usize = 256 << 10;
@@ -38,12 +38,13 @@ impl Live {
         contexts.chain(entries).chain(self.maps.values().copied()).collect()
     }
 
-    /// A copy of what is live now, to be written while the writer goes on.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    /// A copy of what is live now, to be written while the writer goes on; so much is lost by now.
+    pub(crate) fn snapshot(&self, lost: &Lost) -> Snapshot {
         let header = Header { events_before: self.now.events, part: 0, spool: String::new(), ..self.header.clone() };
         let threads = self.threads.lines().into_iter().cloned().collect();
         let live = self.lines();
-        Snapshot { header, known: self.known.clone(), threads, live, time: self.now.time, untold: self.untold }
+        let (known, time, lost) = (self.known.clone(), self.now.time, lost.clone());
+        Snapshot { header, known, threads, live, time, lost, untold: self.untold }
     }
 }
 
@@ -55,6 +56,7 @@ pub struct Snapshot {
     threads: Vec<Thread>,
     live: Vec<(u32, Event)>,
     time: u64,
+    lost: Lost,
     untold: u64,
 }
 
@@ -106,6 +108,8 @@ impl Snapshot {
         let footer = Footer {
             time: self.time,
             events: self.header.events_before,
+            lost: self.lost.lost,
+            stacks_refused: self.lost.stacks_refused,
             end: "snapshot".to_owned(),
             by: "snapshot".to_owned(),
             ..Footer::default()
