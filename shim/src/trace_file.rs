@@ -113,8 +113,8 @@ pub enum Trace {
         /// Device and inode, to notice that the program closed our descriptor and opened another file on its number.
         identity: (u64, u64),
     },
-    /// A pipe or device that was there.
-    Stream(File),
+    /// A pipe or device that was there, and its path.
+    Stream(File, PathBuf),
     /// A pipe to be opened by the writer thread: opening waits for a reader.
     Later(PathBuf),
 }
@@ -146,11 +146,10 @@ impl Trace {
     }
 
     /// The name that the file got.
-    pub fn path(&self) -> Option<&Path> {
+    pub fn path(&self) -> &Path {
         match self {
-            Trace::File { file, .. } => Some(file.path()),
-            Trace::Later(p) => Some(p),
-            Trace::Stream(_) => None,
+            Trace::File { file, .. } => file.path(),
+            Trace::Later(path) | Trace::Stream(_, path) => path,
         }
     }
 }
@@ -219,14 +218,14 @@ impl Trace {
                 }
                 file.write(bytes)
             }
-            Trace::Stream(f) if state::exiting() => {
+            Trace::Stream(f, _) if state::exiting() => {
                 wait_for_reader(f)?;
                 f.write(&bytes[..bytes.len().min(libc::PIPE_BUF)])
             }
-            Trace::Stream(f) => f.write(bytes),
-            Trace::Later(p) => {
-                let f = open_pipe(p)?;
-                *self = Trace::Stream(high(&f).unwrap_or(f));
+            Trace::Stream(f, _) => f.write(bytes),
+            Trace::Later(path) => {
+                let f = open_pipe(path)?;
+                *self = Trace::Stream(high(&f).unwrap_or(f), std::mem::take(path));
                 self.put(bytes)
             }
         }

@@ -2,7 +2,6 @@
 //! signals, and it never calls dlsym, dlopen or dladdr: a thread in dlopen may hold their lock and wait for a CUDA call.
 
 use std::io;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::Duration;
@@ -41,7 +40,7 @@ pub fn start(spool: Spool<'static>) -> bool {
             return false;
         }
     };
-    let name = trace.path().unwrap_or(&path).to_string_lossy().into_owned();
+    let name = trace.path().to_string_lossy().into_owned();
     spool.set_header(&trace_file::header());
     spool.set_path(name.as_bytes());
     IS_FILE.store(matches!(trace, Trace::File { .. }), Relaxed);
@@ -121,7 +120,7 @@ fn answer() {
 
 /// The signal for a snapshot came.
 fn snapshot() {
-    let path = lock().and_then(|guard| guard.as_ref()?.output().path().map(Path::to_owned));
+    let path = lock().and_then(|guard| Some(guard.as_ref()?.output().path().to_owned()));
     if let Some(path) = path {
         snapshot::beside(&path);
     }
@@ -188,7 +187,7 @@ fn round_with(mut guard: Held, all: bool) -> Option<(u64, u32)> {
     match done {
         Ok(p) => Some((p.events, p.fullness)),
         Err(e) => {
-            let name = writer.output().path().map(|p| p.display().to_string()).unwrap_or_default();
+            let name = writer.output().path().display().to_string();
             *guard = None;
             recorder::stop();
             if !FAILED.swap(true, Relaxed) {
