@@ -64,6 +64,8 @@ extern "C" fn at_exit() {
     if !state::settled() {
         return;
     }
+    // If a signal handler ends the process, what it interrupted never goes on.
+    thread::current().leave();
     // From here on each event is written before its hook returns, and this thread goes first.
     state::set_exiting();
     state::guarded("exit", || {

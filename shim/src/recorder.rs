@@ -115,7 +115,7 @@ fn claim(spool: Spool<'static>) -> Option<Producer<'static>> {
     let again = t.ringless.replace(true);
     let rounds = || match again {
         true => 1,
-        false if spool::may_grow(spool) => 320,
+        false if spool::may_grow(spool) && !state::exiting() => 320,
         false => 22,
     };
     let mut round = 0;
@@ -129,9 +129,6 @@ fn claim(spool: Spool<'static>) -> Option<Producer<'static>> {
             if round == 0 || !signals::held_off(|| spool::extend(spool)) {
                 break;
             }
-        }
-        if state::exiting() {
-            break;
         }
         writer::wake();
         nap::growing(round);
@@ -168,9 +165,9 @@ pub fn writer_moved() {
     STALLED.store(false, Relaxed);
 }
 
-/// How long a hook waits for room in a full ring before it drops the event: the writer needs milliseconds; a trace on a
-/// stuck disk must not stop the program.
-const PATIENCE: u32 = 500;
+/// Naps of a hook that waits for room in a full ring before it drops the event, a second in all: the writer needs milliseconds,
+/// and more where a hundred busy threads keep it from running; a trace on a stuck disk must not stop the program.
+const PATIENCE: u32 = 160;
 
 fn push(counts: bool, mut once: impl FnMut(&mut Producer<'static>) -> Pushed) -> bool {
     let pushed = with_ring(|p| {
@@ -189,7 +186,7 @@ fn push(counts: bool, mut once: impl FnMut(&mut Producer<'static>) -> Pushed) ->
             } else if round == 0 {
                 writer::wake();
             } else {
-                nap::of(200_000);
+                nap::growing(round - 1);
             }
         }
         STALLED.store(true, Relaxed);

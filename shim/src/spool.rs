@@ -223,6 +223,13 @@ pub fn may_grow(spool: Spool<'static>) -> bool {
     spool.usable_rings() < spool.rings() && !NO_ROOM.load(Relaxed)
 }
 
+static REMOVED: AtomicBool = AtomicBool::new(false);
+
+/// Whether `recover` will find it there, and no launcher before.
+pub fn is_left() -> bool {
+    is_ours() && !REMOVED.load(Relaxed)
+}
+
 /// Whether no launcher will look after it: it does not lie in the folder of one.
 pub fn is_ours() -> bool {
     let launchers = settings::get().run_dir.as_ref();
@@ -231,6 +238,7 @@ pub fn is_ours() -> bool {
 
 /// The history is whole: the spool is not needed any more.
 pub fn remove() {
+    REMOVED.store(true, Relaxed);
     if !path().is_empty() {
         let c = settings::c_string(path());
         // SAFETY: a C string.

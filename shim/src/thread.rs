@@ -21,6 +21,8 @@ pub struct Thread {
     pub leaving: Cell<bool>,
     /// No ring was to be had when the thread last waited for one.
     pub ringless: Cell<bool>,
+    /// The thread has the writer's lock, or waits for it: a signal handler that comes here meanwhile must not.
+    pub writing: Cell<bool>,
     /// The program's callback for out of memory is running.
     pub called_back: Cell<bool>,
     /// Return address of that runtime call,

@@ -2,8 +2,8 @@
 //! signals, and it never calls dlsym, dlopen or dladdr: a thread in dlopen may hold their lock and wait for a CUDA call.
 
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -15,7 +15,7 @@ use vramscope_core::unwritten;
 
 use crate::message::error;
 use crate::trace_file::{self, Trace};
-use crate::{background, clock, driver, pool, recorder, settings, signals, snapshot, spool, state};
+use crate::{background, clock, driver, pool, recorder, settings, signals, snapshot, spool, state, thread};
 
 /// A thread got a ring, or waits for room in it: either ends the writer's sleep.
 static CHANNEL: OnceCell<(Sender<()>, Receiver<()>)> = OnceCell::new();
@@ -105,8 +105,8 @@ pub fn ask(request: Request) -> bool {
 fn answer() {
     let Some((_, requests)) = REQUESTS.get() else { return };
     while let Ok(request) = requests.try_recv() {
-        let Some(mut guard) = lock() else { return };
-        let Some(writer) = guard.as_mut() else { return };
+        let Some(mut held) = lock() else { return };
+        let Some(writer) = held.writer() else { return };
         let (raw, ns) = clock::both();
         match request {
             Request::Explain(failure, to) => {
@@ -120,7 +120,7 @@ fn answer() {
 
 /// The signal for a snapshot came.
 fn snapshot() {
-    let path = lock().and_then(|guard| Some(guard.as_ref()?.output().path().to_owned()));
+    let path = lock().and_then(|mut held| Some(held.writer()?.output().path().to_owned()));
     if let Some(path) = path {
         snapshot::beside(&path);
     }
@@ -177,10 +177,44 @@ fn round(all: bool) -> Option<(u64, u32)> {
     round_with(lock()?, all)
 }
 
-type Held = std::sync::MutexGuard<'static, Option<Writer<'static, Trace>>>;
+type Guard = MutexGuard<'static, Option<Writer<'static, Trace>>>;
 
-fn round_with(mut guard: Held, all: bool) -> Option<(u64, u32)> {
-    let writer = guard.as_mut()?;
+/// The writer's lock, and that this thread has it. (`None` while it is given back.)
+struct Held(Option<Guard>);
+
+impl Held {
+    /// `None`: `get` gave none, or a signal handler came in while its thread had it.
+    fn by(get: impl FnOnce() -> Option<Guard>) -> Option<Held> {
+        let writing = &thread::current().writing;
+        if writing.replace(true) {
+            return None;
+        }
+        let guard = get();
+        writing.set(guard.is_some());
+        guard.map(|g| Held(Some(g)))
+    }
+
+    fn writer(&mut self) -> Option<&mut Writer<'static, Trace>> {
+        self.0.as_mut()?.as_mut()
+    }
+
+    /// Nothing is written any more.
+    fn end(mut self) {
+        if let Some(guard) = &mut self.0 {
+            **guard = None;
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        thread::current().writing.set(false);
+    }
+}
+
+fn round_with(mut held: Held, all: bool) -> Option<(u64, u32)> {
+    let writer = held.writer()?;
     let (raw, ns) = clock::both();
     let done = signals::held_off(|| if all { writer.flush(raw, ns) } else { writer.round(raw, ns) });
     MOVED.fetch_add(1, Relaxed);
@@ -188,10 +222,10 @@ fn round_with(mut guard: Held, all: bool) -> Option<(u64, u32)> {
         Ok(p) => Some((p.events, p.fullness)),
         Err(e) => {
             let name = writer.output().path().display().to_string();
-            *guard = None;
+            held.end();
             recorder::stop();
             if !FAILED.swap(true, Relaxed) {
-                let rest = match IS_FILE.load(Relaxed) && spool::is_ours() {
+                let rest = match IS_FILE.load(Relaxed) && spool::is_left() {
                     true => format!(". What memory still holds of it `vramscope recover {name}` adds, later"),
                     false => String::new(),
                 };
@@ -206,38 +240,41 @@ fn round_with(mut guard: Held, all: bool) -> Option<(u64, u32)> {
 /// the process goes first, so that it waits for one round of another's at most. Whoever has the lock may be held up by a full
 /// pipe: if nothing moves for two seconds, the rest is left to the spool.
 fn lock() -> Option<Held> {
-    if !state::exiting() {
-        return Some(WRITER.lock().unwrap_or_else(|e| e.into_inner()));
+    Held::by(|| match state::exiting() {
+        false => Some(WRITER.lock().unwrap_or_else(|e| e.into_inner())),
+        true => lock_at_exit(),
+    })
+}
+
+fn try_lock() -> Option<Guard> {
+    match WRITER.try_lock() {
+        Ok(g) => Some(g),
+        Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
+}
+
+fn lock_at_exit() -> Option<Guard> {
     static ENDS: AtomicBool = AtomicBool::new(false);
     static GIVEN_UP: AtomicBool = AtomicBool::new(false);
     let ends = state::ends_here();
     if ends {
         ENDS.store(true, Release);
     }
-    let mut held = None;
     let (mut tries, mut moved) = (0, MOVED.load(Relaxed));
-    while tries < if GIVEN_UP.load(Relaxed) { 1 } else { 2000 } {
-        if ends || !ENDS.load(Acquire) {
-            match WRITER.try_lock() {
-                Ok(g) => held = Some(g),
-                Err(std::sync::TryLockError::Poisoned(e)) => held = Some(e.into_inner()),
-                Err(std::sync::TryLockError::WouldBlock) => {}
-            }
-        }
-        if held.is_some() {
-            break;
+    let held = loop {
+        let held = if ends || !ENDS.load(Acquire) { try_lock() } else { None };
+        if held.is_some() || tries >= 2000 || GIVEN_UP.load(Relaxed) {
+            break held;
         }
         std::thread::sleep(Duration::from_millis(1));
         tries = if moved == MOVED.load(Relaxed) { tries + 1 } else { 0 };
         moved = MOVED.load(Relaxed);
-    }
+    };
     if ends {
         ENDS.store(false, Release);
     }
-    if held.is_none() {
-        GIVEN_UP.store(true, Relaxed);
-    }
+    GIVEN_UP.store(held.is_none(), Relaxed);
     held
 }
 
@@ -255,14 +292,14 @@ pub fn end() -> bool {
     if FAILED.load(Relaxed) {
         return !IS_FILE.load(Relaxed);
     }
-    let Some(mut guard) = lock() else { return !IS_FILE.load(Relaxed) };
+    let Some(mut held) = lock() else { return !IS_FILE.load(Relaxed) };
     // After a fault of ours nothing follows, and nobody else may be there to say so.
-    if let Some(writer) = guard.as_mut()
+    if let Some(writer) = held.writer()
         && recorder::stopped()
         && spool::is_ours()
     {
         let ended = signals::held_off(|| writer.end_stopped());
-        *guard = None;
+        held.end();
         return ended.is_ok() || !IS_FILE.load(Relaxed);
     }
     true
@@ -270,7 +307,7 @@ pub fn end() -> bool {
 
 /// As [`flush`], unless the writer is at work (or broke while it was).
 pub fn flush_if_idle() {
-    if let Ok(held) = WRITER.try_lock() {
+    if let Some(held) = Held::by(|| WRITER.try_lock().ok()) {
         round_with(held, true);
     }
 }

@@ -113,10 +113,13 @@ fn a_pipe_that_nobody_reads() {
     let busy = busy().env("VRAMSCOPE_TRACE", &pipe);
     let beside = Program::new("process", Link::Driver).arg("exits_beside").env("VRAMSCOPE_TRACE", &pipe);
     let atexit = Program::new("process", Link::Driver).arg("atexit_between").env("VRAMSCOPE_TRACE", &pipe);
-    for program in [busy, beside, atexit.clone(), atexit.clone(), atexit] {
+    let much = Program::new("process", Link::Driver).arg("much_at_exit").env("VRAMSCOPE_TRACE", &pipe);
+    for program in [busy, beside, atexit.clone(), atexit.clone(), atexit, much.clone()] {
         program.unchecked().talks().run(Mode::Recording).assert_success();
     }
     drop(reader);
+    // Nobody opens it at all.
+    much.unchecked().talks().run(Mode::Pooled).assert_success();
 }
 
 /// A pipe that is read to its end gives a whole history.

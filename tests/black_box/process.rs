@@ -1,6 +1,7 @@
 //! The ways in which processes and threads begin and end: none of them may notice the library, and none loses its history.
 
 use crate::support::{Link, Mode, Program};
+use vramscope_cli::verify::{Kind, verify};
 use vramscope_core::event::EventKind;
 use vramscope_core::trace::Line;
 
@@ -75,6 +76,26 @@ fn exits_from_elsewhere() {
     let runs = process("thread_exits").same(Mode::ALL);
     assert_eq!(runs[0].status.code(), Some(9));
     as_bare(&["main_ends"], Mode::ALL);
+}
+
+/// A signal handler ends the process in the middle of a hook: that frame never goes on, and the end is in the history.
+#[test]
+fn exits_in_a_handler() {
+    for round in 0..24 {
+        let program = process("exits_in_handler");
+        let run = match round % 4 {
+            3 => program.unchecked().launched(&["--quiet", "--trace", "a.jsonl"]).run(Mode::Bare),
+            _ => program.unchecked().run(Mode::SYNC[round % Mode::SYNC.len()]),
+        };
+        run.assert_success();
+        let history = run.histories().remove(0);
+        assert_eq!(history.of(EventKind::Exit).count(), 1, "{run}");
+        // What it interrupted may not be told: a free between its two halves, a sum of the pool's.
+        let verdict = verify(&history.path).expect("a history");
+        let allowed = [Kind::PoolSum, Kind::PoolPeak, Kind::Unfinished];
+        let found: Vec<_> = verdict.violations.iter().filter(|v| !allowed.contains(&v.kind)).collect();
+        assert!(found.is_empty(), "{run}: {found:?}");
+    }
 }
 
 /// The process ends while another thread makes its first call, or soon after: what was set up meanwhile is taken away.

@@ -226,6 +226,27 @@ static void case_exits_beside(void) {
   printf("%d %d\n", getpid(), (int)LENGTH(many));
   for (int i = 0; i < BUSY; ++i) printf("%d %ld\n", tid_of[i], done_by[i]);
 }
+/* Much is done in an exit handler. */
+static void much_at_end(void) {
+  for (int i = 0; i < 20000; ++i) MUST(cuMemFree(take(3000)));
+}
+static void case_much_at_exit(void) {
+  MUST(cuInit(0));
+  atexit(much_at_end);
+  work();
+}
+/* A signal handler ends the process, in the middle of whatever it does. */
+static void ends_it(int unused) {
+  (void)unused;
+  exit(0);
+}
+static void case_exits_in_handler(void) {
+  work();
+  signal(SIGALRM, ends_it);
+  struct itimerval soon = {{0, 0}, {0, 500 + getpid() * 37 % 3000}};
+  setitimer(ITIMER_REAL, &soon, NULL);
+  for (;;) MUST(cuMemFree(take(3000)));
+}
 /* More threads at a time than can record: what the last ones do is lost. */
 #define CROWD 560
 static pthread_barrier_t all_there;
@@ -549,7 +570,7 @@ static void case_chdir(void) {
 }
 CASES(CASE(fork_exit), CASE(fork__exit), CASE(fork_cuda), CASE(fork_exec), CASE(worker), CASE(clone), CASE(vfork), CASE(fork_first),
       CASE(fork_threads), CASE(exec), CASE(_exit), CASE(quick_exit), CASE(abort), CASE(segfault), CASE(killed), CASE(thread_exits),
-      CASE(main_ends), CASE(exits_beside), CASE(crowd), CASE(exits_at_start), CASE(exits_at_slow_start), CASE(atexit), CASE(atexit_between),
+      CASE(main_ends), CASE(exits_beside), CASE(much_at_exit), CASE(exits_in_handler), CASE(crowd), CASE(exits_at_start), CASE(exits_at_slow_start), CASE(atexit), CASE(atexit_between),
       CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
       CASE(threads_one_by_one), CASE(threads_at_once), CASE(threads_first), CASE(cancel), CASE(cancel_unpooled), CASE(cancel_waiting), CASE(signals),
       CASE(handler_allocates), CASE(close_all), CASE(close_standard), CASE(numbers), CASE(chdir))
