@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use serde::Serialize;
-use vramscope_core::trace::{Grew, Oom, OomLimit, PYTORCH};
+use vramscope_core::trace::{Grew, Oom, OomLimit};
 
 use super::Page;
 use super::by;
+use super::fits;
 use super::frames::{self, Shown};
 use super::history::History;
 use super::pinned::{self, Pinned};
@@ -150,38 +151,13 @@ fn answer(page: &mut Page, history: &History, oom: &Oom) -> OutOfMemory {
         libraries: oom.libraries.iter().map(library).collect(),
         rest: oom.rest,
         others: oom.others,
-        would_have_fit: fits(oom),
+        would_have_fit: fits::of(oom),
         stack,
         holders,
         advice: oom.advice.iter().map(|a| clean(a)).collect(),
         segments,
     }
 }
-
-/// The largest request that would have been served.
-fn fits(oom: &Oom) -> u64 {
-    let room = match oom.refused_by() {
-        Some(limit) => oom.free.min(limit.bytes.saturating_sub(limit.used)),
-        // Refused although that much is free: by a limit that is not told.
-        None if oom.asked > 0 && oom.free >= oom.needs() => 0,
-        None => oom.free,
-    };
-    if oom.what != PYTORCH { room } else { tensor_in(room).max(oom.pytorch_largest) }
-}
-
-/// The largest tensor that PyTorch makes a new segment for in so much room: from 10 MiB one of its own, in steps of 2 MiB;
-/// below it takes 20 MiB, and 2 MiB up to 1 MiB.
-fn tensor_in(room: u64) -> u64 {
-    const MIB: u64 = 1 << 20;
-    match room {
-        own if own >= LARGE => own / (2 * MIB) * (2 * MIB),
-        small if small >= 2 * MIB => MIB,
-        _ => 0,
-    }
-}
-
-/// A tensor from here on has a segment of its own size.
-const LARGE: u64 = 10 << 20;
 
 /// What a request takes, in words.
 pub fn asked(oom: &OutOfMemory) -> String {
@@ -228,7 +204,7 @@ fn one(page: &mut Page, oom: &OutOfMemory) {
         page.row("limit", &format!("{:>9} by {}, {} of it in use", bytes(l.bytes), clean(&l.by), bytes(l.used)));
     }
     layers(page, oom);
-    fitting(page, oom);
+    fits::row(page, oom);
     if !oom.stack.is_empty() {
         page.line("  asked at");
         stacks::shown(page, &oom.stack);
@@ -273,25 +249,6 @@ pub fn free(oom: &OutOfMemory) -> String {
     format!("{:>9} free{of}", bytes(oom.free))
 }
 
-/// What would have been served. A tensor may have been refused where a larger one, with a segment of its own size, fits.
-fn fitting(page: &mut Page, oom: &OutOfMemory) {
-    let (fits, piece) = (oom.would_have_fit, oom.pytorch_largest);
-    match oom.asked {
-        0 => {}
-        _ if fits == 0 => {}
-        asked if fits < asked => {
-            let within = if oom.what == PYTORCH && fits == piece { ", in a free block" } else { "" };
-            page.row("would have fit", &format!("{:>9} at most{within}", bytes(fits)));
-        }
-        _ if oom.what == PYTORCH && fits > piece => {
-            let within = if piece > 0 { format!("up to {} in a free block, or ", bytes(piece)) } else { String::new() };
-            let own = format!("{} to {} in a new segment", bytes(LARGE), bytes(fits));
-            page.row("would have fit", &format!("{within}{own}"));
-        }
-        _ => {}
-    }
-}
-
 fn layers(page: &mut Page, oom: &OutOfMemory) {
     let kept = |active: u64, inactive: u64, largest: u64| {
         let pieces = if largest > 0 { format!(", the largest free block {}", bytes(largest)) } else { String::new() };
@@ -319,13 +276,13 @@ fn layers(page: &mut Page, oom: &OutOfMemory) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::report::testing::{MIB, Script, names, trained};
     use crate::report::text::{Paint, WIDTH};
     use vramscope_core::trace::{Grew, Holder, Library, Line};
 
-    fn written(change: impl Fn(&mut Oom)) -> String {
+    pub(in crate::report) fn written(change: impl Fn(&mut Oom)) -> String {
         let (mut script, stack): (Script, u32) = trained();
         let grew = Some(Grew { from: 12, bytes: 36 << 30, since: 30_000_000_000 });
         let mut oom = Oom {
@@ -384,28 +341,6 @@ mod tests {
         assert!(text.contains("  900 MiB free\n") && text.contains("  the biggest holders then\n"), "{text}");
         assert!(text.contains("1.  48.0 GiB  48 allocations"), "{text}");
         assert!(!text.contains("of 0 B") && !text.contains(" 0 B ") && !text.contains("the rest"), "{text}");
-    }
-
-    /// PyTorch asks for a segment of 20 MiB for 8, and for one of its own size for 14: with 18 free that fits.
-    #[test]
-    fn what_would_have_fit_is_what_pytorch_would_ask_the_driver_for() {
-        let fits = |asked: u64, free: u64, piece: u64| {
-            let sizes = |oom: &mut Oom| {
-                (oom.asked, oom.free, oom.pytorch_largest) = (asked * MIB, free * MIB, piece * MIB);
-            };
-            let text = written(sizes);
-            let row = text.lines().find(|l| l.starts_with("  would have fit")).unwrap_or("");
-            row.split_whitespace().skip(3).collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(fits(8, 18, 4), "up to 4.00 MiB in a free block, or 10.0 MiB to 18.0 MiB in a new segment");
-        assert_eq!(fits(8, 19, 0), "10.0 MiB to 18.0 MiB in a new segment");
-        assert_eq!(fits(8, 9, 4), "4.00 MiB at most, in a free block");
-        assert_eq!(fits(8, 9, 0), "1.00 MiB at most");
-        assert_eq!(fits(64, 33, 4), "32.0 MiB at most");
-        assert_eq!(fits(64, 33, 50), "50.0 MiB at most, in a free block");
-        assert_eq!(fits(64, 70, 8), "8.00 MiB at most, in a free block");
-        assert_eq!(fits(64, 70, 0), "", "a limit that is not told refused it");
-        assert!(written(|oom| oom.asked = 8 * MIB).contains("asked for 8.00 MiB (a new segment of 20.0 MiB) at"));
     }
 
     /// The room that a limit leaves, and shares of what counts to it.
