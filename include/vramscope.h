@@ -29,8 +29,8 @@ typedef struct vramscope_stats_t {
     uint64_t tensors;        /* as PyTorch's allocator told */
     uint64_t hoarded;        /* held by libraries that cache themselves (PyTorch) */
     uint64_t pinned;         /* pinned host memory asked for in the device's context */
-    uint64_t allocations;    /* so far, of all devices */
-    uint64_t failures;       /* so far */
+    uint64_t allocations;    /* that succeeded so far, of all devices */
+    uint64_t failures;       /* calls that failed so far; PyTorch makes two or more for one request of its own */
     uint64_t limit;          /* VRAMSCOPE_LIMIT, or vramscope_set_limit; 0: none */
 } vramscope_stats_t;
 

@@ -9,7 +9,7 @@ use vramscope_core::record::{
     Definition, Failure, Options, PYTORCH, Producer, Pushed, Spool, Told, Writer, frame, python_frame, recover,
 };
 use vramscope_core::trace::read::Reader;
-use vramscope_core::trace::{Holder, Line, Oom};
+use vramscope_core::trace::{Holder, Line, Oom, OomLimit};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -178,6 +178,7 @@ fn pytorch_in_pieces() {
         }
         assert!(!text.contains("empty_cache"), "PyTorch does that by itself");
         // The same with the answers set: not said again.
+        assert!(oom.advice[0].contains("40 allocations, +"), "a leak comes first: {:?}", oom.advice);
         let set = Some("expandable_segments:True, max_split_size_mb:128".to_owned());
         let (oom, _) = s.explain(&Failure { alloc_conf: set, ..failure() });
         assert!(oom.advice.iter().all(|a| !a.contains("CONF")), "{:?}", oom.advice);
@@ -244,7 +245,10 @@ fn a_program_of_its_own() {
         assert_eq!(holders, [(NATIVE, 60 * GIB - MIB), (0, 4 * GIB)]);
         assert!(text.starts_with("vramscope: OUT OF MEMORY: cuMemAlloc by train asked for 200 GiB on GPU 0"));
         assert!(text.contains("the request is larger than the whole GPU") && !text.contains("PyTorch  "));
-        assert!(text.contains("(no stack recorded)") && text.contains("the biggest holder has 60.0 GiB (60 % of"));
+        assert!(
+            text.contains("(no stack recorded)")
+                && text.contains("the biggest holder has 60.0 GiB (60 % of the 99.0 GiB in use on the GPU)")
+        );
         // An exported block is its own, and no segment's any more; a context's end is the end of all of it.
         s.event(&Event { kind: EventKind::Export, id: 999, ..Event::default() });
         let (oom, _) = s.explain(&Failure { pool_active: 0, ..failure });
@@ -264,12 +268,39 @@ fn a_limit_of_the_process() {
         assert!(text.contains("50.0 GiB are free on the GPU: a limit of this process"));
         // PyTorch asks for a segment, which the limit has no room for, though it has for the tensor.
         for (asked, room, by_limit) in [(1, 1, true), (1, 2, false), (9, 10, true), (9, 20, false), (11, 11, true)] {
-            let limit = Some((GIB, GIB - (room << 20)));
-            let (_, text) = s.explain(&Failure { asked: (asked << 20) - 512, limit, free: 50 * GIB, ..failure() });
-            assert_eq!(text.contains("VRAMSCOPE_LIMIT lets this process have"), by_limit, "{asked} of {room}: {text}");
+            let limit = Some(OomLimit { bytes: GIB, used: GIB - (room << 20), by: "set_limit()".into() });
+            let (oom, text) = s.explain(&Failure { asked: (asked << 20) - 512, limit, free: 50 * GIB, ..failure() });
+            assert_eq!(
+                text.contains("the limit of this process (set_limit()) is 1.00 GiB, and"),
+                by_limit,
+                "{asked} of {room}: {text}"
+            );
+            assert_eq!(oom.refused_by().is_some(), by_limit);
+            assert!(text.contains("1.00 GiB by set_limit(), "), "{text}");
+            let segment =
+                if asked < 10 { text.contains("which takes a new segment of ") } else { oom.segment == 12 << 20 };
+            assert!(segment && oom.needs() == oom.segment, "{asked}: {text}");
             assert_eq!(text.contains("set_per_process_memory_fraction?"), !by_limit, "{asked} of {room}: {text}");
         }
     });
+}
+
+/// Holes in segments of PyTorch's usual size: not cutting up larger blocks would change nothing.
+#[test]
+fn max_split_size_is_advised_where_larger_segments_are_split() {
+    for (size, advised) in [(20 * MIB, false), (32 * MIB, false), (34 * MIB, true), (512 * MIB, true)] {
+        with_script(|s| {
+            let base = 0x7000_0000_0000;
+            for i in 0..60 {
+                s.segment(base + i * size, size);
+                s.tensor(base + i * size + 4 * MIB, size - 8 * MIB, TRAIN);
+            }
+            let (oom, text) = s.explain(&Failure { asked: 8 * MIB, free: 18 * MIB, ..failure() });
+            assert!(text.contains("PyTorch asked for 8.00 MiB, which takes a new segment of 20.0 MiB, on GPU"));
+            assert_eq!(oom.pytorch_largest, 4 * MIB);
+            assert_eq!(text.contains("max_split_size_mb"), advised, "{size}: {text}");
+        });
+    }
 }
 
 /// A writer that cannot write still explains.

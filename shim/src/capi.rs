@@ -133,7 +133,7 @@ pub extern "C" fn vramscope_set_limit(device: c_int, bytes: u64, fraction: f64) 
         return -1;
     }
     let wanted = if fraction > 0.0 { Limit::Share(fraction) } else { Limit::Bytes(bytes) };
-    match state::guarded("vramscope_set_limit", || limit::set(device, wanted)) {
+    match state::guarded("vramscope_set_limit", || limit::set(device, wanted, limit::By::Program)) {
         Some(true) => 0,
         _ => -1,
     }

@@ -14,7 +14,9 @@ use vramscope_core::ctl::{self, LONGEST, VERSION};
 
 use crate::message::info;
 use crate::settings::{self, Limit};
-use crate::{background, capi, context, driver, limit, pause, recorder, signals, snapshot, spool, state, usage};
+use crate::{
+    background, capi, context, driver, limit, pause, recorder, signals, snapshot, spool, state, trace_file, usage,
+};
 
 static LISTENS: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
@@ -286,7 +288,7 @@ fn answer(line: &[u8]) -> Result<Value, String> {
             };
             let devices = devices()?;
             devices.iter().for_each(|d| {
-                limit::set(*d, wanted);
+                limit::set(*d, wanted, limit::By::Ctl);
             });
             Ok(stats(&devices))
         }
@@ -319,6 +321,7 @@ fn stats(devices: &[i32]) -> Value {
     json!({
         "pid": std::process::id(),
         "program": settings::program_path(),
+        "arguments": trace_file::arguments(),
         "vramscope": env!("CARGO_PKG_VERSION"),
         "trace": trace,
         "paused": pause::on(),

@@ -5,7 +5,7 @@
 //! fails). The context itself, modules and local memory are not seen by any call and do not count: 0.5 to 1 GiB on current
 //! cards.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
 
 use crate::message::error;
 use crate::settings::{self, Limit};
@@ -14,23 +14,37 @@ use crate::{driver, usage};
 const DEVICES: usize = 64;
 /// Bytes + 1 as set by the program; 0: what the settings say.
 static SET: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
+/// Who set it, as a [`By`].
+static SET_BY: [AtomicU8; DEVICES] = [const { AtomicU8::new(0) }; DEVICES];
 /// Whether the program set one.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Whether it was looked for devices that are not there.
 static CHECKED: AtomicBool = AtomicBool::new(false);
 
+/// Who sets a limit while the program runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// `set_limit()` of the C and Python interfaces.
+    Program,
+    /// PyTorch's `set_per_process_memory_fraction()`, of a pluggable allocator.
+    Fraction,
+    /// `vramscope ctl`.
+    Ctl,
+}
+
 /// Sets a device's limit; 0: none. Fails for a device that is not there, as far as the driver can tell yet.
-pub fn set(device: i32, limit: Limit) -> bool {
+pub fn set(device: i32, limit: Limit, by: By) -> bool {
     if driver::has_device(device) == Some(false) {
         return false;
     }
-    let Some(slot) = usize::try_from(device).ok().and_then(|d| SET.get(d)) else { return false };
+    let Some(at) = usize::try_from(device).ok().filter(|d| *d < DEVICES) else { return false };
     let bytes = match limit {
         Limit::Bytes(b) => b,
         Limit::Share(_) => limit.of(driver::total_memory(device)),
     };
-    slot.store(bytes.saturating_add(1), Relaxed);
+    SET_BY[at].store(by as u8, Relaxed);
+    SET[at].store(bytes.saturating_add(1), Relaxed);
     ANY.store(true, Relaxed);
     true
 }
@@ -56,6 +70,19 @@ fn look(device: i32) -> Option<u64> {
     let own = all.iter().find(|(d, _)| *d == u32::try_from(device).ok());
     let limit = own.or_else(|| all.iter().find(|(d, _)| d.is_none()))?.1;
     Some(limit.of(driver::total_memory(device))).filter(|n| *n != 0)
+}
+
+/// What set a device's limit.
+#[cold]
+pub fn by(device: i32) -> &'static str {
+    match usize::try_from(device).ok().filter(|d| *d < DEVICES && SET[*d].load(Relaxed) != 0) {
+        Some(d) => match SET_BY[d].load(Relaxed) {
+            n if n == By::Ctl as u8 => "ctl limit",
+            n if n == By::Fraction as u8 => "set_per_process_memory_fraction()",
+            _ => "set_limit()",
+        },
+        None => "VRAMSCOPE_LIMIT",
+    }
 }
 
 /// Whether so many bytes more would go past the device's limit.

@@ -12,6 +12,7 @@ use crossbeam_channel::bounded;
 use vramscope_core::api::Api;
 use vramscope_core::event::Memory;
 use vramscope_core::record::{Failure, Live, PYTORCH, Told, explain};
+use vramscope_core::trace::OomLimit;
 
 use crate::call::Call;
 use crate::message::{self, Level};
@@ -177,7 +178,11 @@ fn failure(asked: &Asked<'_>) -> Failure {
         process: users.and_then(|u| u.own),
         others: users.map(|u| u.others),
         other: users.and_then(|u| u.other),
-        limit: limit::of(asked.device).map(|limit| (limit, usage::reserved(asked.device))),
+        limit: limit::of(asked.device).map(|bytes| OomLimit {
+            bytes,
+            used: usage::reserved(asked.device),
+            by: limit::by(asked.device).to_owned(),
+        }),
         alloc_conf: [c"PYTORCH_CUDA_ALLOC_CONF", c"PYTORCH_ALLOC_CONF"].into_iter().find_map(settings::variable),
     }
 }

@@ -134,7 +134,9 @@ pub extern "C" fn vramscope_torch_reset() {
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_torch_memory_fraction(fraction: f64, device: c_int) {
     if state::active() && (0.0..=1.0).contains(&fraction) {
-        state::guarded("vramscope_torch_memory_fraction", || limit::set(device, Limit::Share(fraction)));
+        state::guarded("vramscope_torch_memory_fraction", || {
+            limit::set(device, Limit::Share(fraction), limit::By::Fraction)
+        });
     }
 }
 

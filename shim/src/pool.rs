@@ -53,6 +53,13 @@ pub fn counters() -> Counters {
     c
 }
 
+/// Requests served so far, of whatever the pool was asked for.
+pub fn served() -> u64 {
+    let own = POOL.counters();
+    // (Its requests count those that failed.)
+    own.requests.saturating_sub(own.failures) + arena::all().map(|a| a.counts().allocs).sum::<u64>()
+}
+
 /// Bytes of a device that we hold from the driver: in use, and kept.
 pub fn held(device: i32) -> (u64, u64) {
     let (mut active, mut inactive) = arena::counted(device);

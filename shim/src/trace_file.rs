@@ -76,10 +76,6 @@ fn host() -> String {
 
 /// The history's first line.
 pub fn header() -> Header {
-    let mut raw = Vec::new();
-    let _ = File::open("/proc/self/cmdline").and_then(|mut f| f.read_to_end(&mut raw));
-    let mut arguments: Vec<String> = raw.split(|b| *b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect();
-    arguments.pop();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Header {
         format: FORMAT.to_owned(),
@@ -90,7 +86,7 @@ pub fn header() -> Header {
         parent: std::os::unix::process::parent_id(),
         host: host(),
         program: program_path(),
-        arguments,
+        arguments: arguments(),
         directory: std::env::current_dir().map(|d| d.to_string_lossy().into_owned()).unwrap_or_default(),
         start_seconds: now.as_secs(),
         start_nanoseconds: now.subsec_nanos(),
@@ -102,6 +98,15 @@ pub fn header() -> Header {
         driver: driver::version(),
         ..Header::default()
     }
+}
+
+/// The command line of this process.
+pub fn arguments() -> Vec<String> {
+    let mut raw = Vec::new();
+    let _ = File::open("/proc/self/cmdline").and_then(|mut f| f.read_to_end(&mut raw));
+    let mut arguments: Vec<String> = raw.split(|b| *b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect();
+    arguments.pop();
+    arguments
 }
 
 /// Where the history goes.

@@ -70,9 +70,9 @@ pub struct Usage {
     pub hoarded: u64,
     /// Pinned host memory (no device's, but told with the one whose context asked for it).
     pub pinned: u64,
-    /// Allocations so far, of all devices.
+    /// Allocations that succeeded so far, of all devices.
     pub allocations: u64,
-    /// Failed ones.
+    /// Calls that failed so far, also those that PyTorch makes again when it has given back what it keeps.
     pub failures: u64,
 }
 
@@ -94,7 +94,7 @@ fn told(d: &Device, device: i32, contexts: impl Iterator<Item = ContextId>) -> U
         tensors: kind(Memory::Tensor),
         hoarded: d.hoarded.load(Relaxed),
         pinned: kind(Memory::Pinned),
-        allocations: OTHERS.load(Relaxed) + crate::pool::counters().requests,
+        allocations: OTHERS.load(Relaxed) + crate::pool::served(),
         failures: d.failures.load(Relaxed),
     }
 }

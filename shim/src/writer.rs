@@ -34,7 +34,9 @@ pub fn start(spool: Spool<'static>) -> bool {
         Ok(t) => t,
         Err(e) => {
             let why = format!("{}: the history can't be written ({})", path.display(), snapshot::plain(&e.to_string()));
-            error!("{why}: nothing is recorded; the program runs. Set VRAMSCOPE_TRACE.");
+            error!(
+                "{why}: nothing is recorded; the program runs. Set VRAMSCOPE_TRACE to a file in a folder that can be written to."
+            );
             tell_launcher(&why);
             spool::remove();
             return false;

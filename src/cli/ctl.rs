@@ -17,7 +17,7 @@ use vramscope_core::ctl;
 use vramscope_core::limit::{self, Limit};
 
 use super::{run_dir, say};
-use crate::report::text::{bytes, clean, count};
+use crate::report::text::{bytes, clean, clip, count, plural};
 
 /// How long a process may take to let us connect: one that is stopped never does.
 const CONNECTS: Duration = Duration::from_secs(2);
@@ -25,6 +25,9 @@ const CONNECTS: Duration = Duration::from_secs(2);
 const ANSWERS: Duration = Duration::from_secs(30);
 /// The same where all are listed.
 const LISTED: Duration = Duration::from_secs(5);
+
+/// Columns for a program and its arguments.
+const COMMAND: usize = 80;
 
 /// Asks a running process.
 #[derive(Debug, clap::Args)]
@@ -238,12 +241,19 @@ fn list(as_json: bool) -> Result<ExitCode> {
                 a["pid"].as_u64().unwrap_or(0),
                 bytes(sum("allocated")),
                 bytes(sum("reserved")),
-                clean(a["program"].as_str().unwrap_or_default())
+                command(a)
             );
         }
         say::print(&text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What runs: the program with its arguments. (A library from before these tells the program alone.)
+fn command(stats: &Value) -> String {
+    let arguments: Vec<&str> = stats["arguments"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let program = stats["program"].as_str().unwrap_or_default().to_owned();
+    clip(&clean(&if arguments.is_empty() { program } else { arguments.join(" ") }), COMMAND)
 }
 
 fn each_device(stats: &Value) -> impl Iterator<Item = &Value> {
@@ -265,7 +275,7 @@ fn shown(ask: &Ask, answer: &Value) -> String {
 /// A line a number, a column a device.
 fn table(answer: &Value) -> String {
     let text = |name: &str| clean(answer[name].as_str().unwrap_or_default());
-    let mut out = format!("process {}  {}\n", answer["pid"].as_u64().unwrap_or(0), text("program"));
+    let mut out = format!("process {}  {}\n", answer["pid"].as_u64().unwrap_or(0), command(answer));
     if !text("trace").is_empty() {
         let _ = writeln!(out, "history  {}", text("trace"));
     }
@@ -287,7 +297,7 @@ fn table(answer: &Value) -> String {
             line("tensors", bytes(number("tensors")), kept);
         }
         line("pinned", bytes(number("pinned")), "of the host's memory".to_owned());
-        line("allocations", count(number("allocations")), format!("{} failed", count(number("failures"))));
+        line("allocations", count(number("allocations")), format!("{} failed", plural(number("failures"), "call")));
         if number("limit") > 0 {
             line("limit", bytes(number("limit")), String::new());
         }
@@ -323,6 +333,9 @@ mod tests {
         let text = shown(&Ask::Stats, &answer);
         assert!(text.starts_with("process 7  a [2Jb c\nhistory  t \n") && text.contains("GPU 0  x y,"), "{text}");
         assert_eq!(shown(&Ask::Snapshot { path: None }, &answer), "p q\n");
+        let answer = json!({ "program": "/usr/bin/python3", "arguments": ["python", "a\u{1b}.py", "-n"] });
+        assert_eq!(command(&answer), "python a .py -n");
+        assert_eq!(command(&json!({ "program": "p", "arguments": ["x".repeat(200)] })).chars().count(), COMMAND);
         assert_eq!(told(&json!({ "error": "x\u{1b}y (os error 2)" })).unwrap_err().to_string(), "x y");
     }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use super::new_file::{self, Force};
-use super::report::Color;
+use super::report::{Color, number};
 use super::say;
 use crate::diff::basis::Basis;
 use crate::diff::run::Run;
@@ -26,7 +26,7 @@ pub struct Args {
     #[arg(value_name = "AFTER")]
     pub after: PathBuf,
     /// What to compare.
-    #[arg(long, default_value = "peak", value_name = "MOMENT", help = concat!(
+    #[arg(long, default_value = "peak", value_name = "MOMENT", allow_hyphen_values = true, help = concat!(
         "What to compare: what was held at a moment (", moments!(),
         "), most (each stack when it held most), or total (all that was ever allocated)"))]
     pub at: Basis,
@@ -40,10 +40,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub flamegraph: Option<PathBuf>,
     /// Entries of each list
-    #[arg(long, default_value_t = 10, value_name = "N")]
+    #[arg(long, default_value_t = 10, value_name = "N", allow_negative_numbers = true, value_parser = number)]
     pub top: usize,
     /// Frames of each call stack
-    #[arg(long, default_value_t = 6, value_name = "N")]
+    #[arg(long, default_value_t = 6, value_name = "N", allow_negative_numbers = true, value_parser = number)]
     pub frames: usize,
     /// Show, and compare, every frame, also Python's interpreter, CUDA's runtime and vramscope itself
     #[arg(long)]

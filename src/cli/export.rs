@@ -28,13 +28,13 @@ pub struct Args {
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
     /// What was before is left out.
-    #[arg(long, value_name = "MOMENT", help = concat!("Leave out what was before: ", moments!()))]
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true, help = concat!("Leave out what was before: ", moments!()))]
     pub from: Option<Moment>,
     /// Leave out what came later
-    #[arg(long, value_name = "MOMENT")]
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     pub to: Option<Moment>,
     /// Only what is live at this moment
-    #[arg(long, value_name = "MOMENT", conflicts_with_all = ["from", "to"])]
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
     pub at: Option<Moment>,
     /// Only memory of this layer: pool, device, async, vmm, managed, array, pinned, registered, imported, tensor
     #[arg(long, value_name = "LAYER", value_parser = layer)]

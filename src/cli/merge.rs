@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Result, anyhow, bail};
 
-use super::report::Color;
+use super::report::{Color, number};
 use super::{diff, say};
 use crate::diff::basis::Basis;
 use crate::diff::run::Run;
@@ -25,10 +25,10 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
     /// Entries of each list
-    #[arg(long, default_value_t = 10, value_name = "N")]
+    #[arg(long, default_value_t = 10, value_name = "N", allow_negative_numbers = true, value_parser = number)]
     pub top: usize,
     /// Frames of each call stack
-    #[arg(long, default_value_t = 6, value_name = "N")]
+    #[arg(long, default_value_t = 6, value_name = "N", allow_negative_numbers = true, value_parser = number)]
     pub frames: usize,
     /// Folder with the programs and libraries that ran, or their debug files; may be given several times
     #[arg(long, value_name = "DIR")]

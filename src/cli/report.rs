@@ -29,10 +29,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE.html", conflicts_with_all = ["json", "flamegraph"])]
     pub html: Option<PathBuf>,
     /// Entries of each list
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = |t: &str| number(t, "--top"))]
+    #[arg(long, default_value_t = 10, value_name = "N", allow_negative_numbers = true, value_parser = number)]
     pub top: usize,
     /// Frames of each call stack
-    #[arg(long, default_value_t = 6, value_name = "N", value_parser = |t: &str| number(t, "--frames"))]
+    #[arg(long, default_value_t = 6, value_name = "N", allow_negative_numbers = true, value_parser = number)]
     pub frames: usize,
     /// Show every frame, also Python's interpreter, CUDA's runtime and vramscope itself
     #[arg(long)]
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub symbols: Vec<PathBuf>,
     /// Who holds memory at these moments.
-    #[arg(long, value_name = "MOMENT", help = concat!(
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true, help = concat!(
         "Who holds memory at this moment: ", moments!(), "; may be given several times"))]
     pub at: Vec<Moment>,
     /// What to put holders together by
@@ -61,8 +61,9 @@ pub struct Args {
     pub force: Force,
 }
 
-fn number(text: &str, flag: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("{flag} wants a number"))
+/// How many are shown.
+pub fn number(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "give a whole number, 0 or more".to_string())
 }
 
 /// When to colour.

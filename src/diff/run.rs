@@ -37,7 +37,7 @@ pub struct Mark {
 /// What a run asked of the driver, and how it went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Allocations, of any kind.
+    /// Allocations, of any kind; where PyTorch tells of its tensors, these and not the segments that hold them.
     pub allocations: u64,
     /// Bytes of them.
     pub bytes: u64,
@@ -128,6 +128,10 @@ impl Run {
         order.finish(&mut |t, e| play.event(t, e));
         play.work.failed += play.tries.finish().iter().filter(|r| !r.served).count() as u64;
         play.held.finish(play.end);
+        if play.held.tensors() {
+            play.work.allocations -= play.segments.0;
+            play.work.bytes -= play.segments.1;
+        }
         history.exited = play.exited;
         let Play { held, work, marks, events, start, end, met, .. } = play;
         Run { history, held, work, marks, events, start, end, met }
@@ -179,6 +183,8 @@ struct Play {
     basis: Basis,
     held: Holdings,
     work: Work,
+    /// Of the allocations those that PyTorch's cache cuts tensors from, and their bytes.
+    segments: (u64, u64),
     tries: Tries,
     texts: HashMap<u32, String>,
     counted: HashMap<u32, u64>,
@@ -197,6 +203,7 @@ impl Play {
             basis: basis.clone(),
             held: Holdings::new(basis.clone()),
             work: Work::default(),
+            segments: (0, 0),
             tries: Tries::default(),
             texts: HashMap::new(),
             counted: HashMap::new(),
@@ -229,8 +236,13 @@ impl Play {
         work.failed += settled.iter().flatten().filter(|r| !r.served).count() as u64;
         match e.kind {
             EventKind::Alloc => {
+                let bytes = if e.block == 0 { e.bytes } else { e.block };
                 work.allocations += 1;
-                work.bytes += if e.block == 0 { e.bytes } else { e.block };
+                work.bytes += bytes;
+                if self.tries.is_segment(e) {
+                    self.segments.0 += 1;
+                    self.segments.1 += bytes;
+                }
                 if self.met.len() < MEETINGS && e.memory.on_device() && self.collectives.contains(&e.caller) {
                     self.met.push(e.time);
                 }

@@ -9,7 +9,7 @@ use super::verdict::{Limit, failures, verdict};
 use super::*;
 use crate::moment::Moment;
 use crate::report::Page;
-use crate::report::testing::{MIB, Script, named};
+use crate::report::testing::{Loop, MIB, Script, named};
 use crate::report::text::{Paint, WIDTH};
 
 fn run(script: &Script, basis: &Basis) -> Run {
@@ -325,4 +325,21 @@ fn written_within_the_screen_and_as_json() {
     let svg = String::from_utf8(flame::svg(&diff).unwrap()).unwrap();
     assert!(svg.contains("forward() (model.cu)") && svg.contains("<svg"));
     assert_eq!(flame::folded(&diff)[0], format!("main (model.cu);forward() (model.cu) {} {}", 64 * MIB, 200 * MIB));
+}
+
+/// The same tensors, in PyTorch's segments and each an allocation of its own, are as many allocations of as many bytes.
+#[test]
+fn segments_are_not_counted_beside_their_tensors() {
+    let mut l = Loop::new();
+    for line in 1..=5 {
+        let id = l.tensor("aten::relu", line, 3 * MIB);
+        l.drop(id);
+    }
+    let apart = run(&l.one_by_one(), &Basis::default()).work;
+    let work = run(&l.script, &Basis::default()).work;
+    assert_eq!((work.allocations, work.bytes), (5, 15 * MIB));
+    assert_eq!((work.allocations, work.bytes), (apart.allocations, apart.bytes));
+    // What another library took counts.
+    l.script.direct(Memory::Device, MIB, 0, 9);
+    assert_eq!(run(&l.script, &Basis::default()).work.allocations, 6);
 }

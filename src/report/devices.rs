@@ -55,14 +55,16 @@ pub fn section(page: &mut Page, devices: &[DeviceAnswer]) {
     }
     page.heading("DEVICES");
     for d in devices.iter().filter(|d| d.peak > 0) {
+        let of = match d.total {
+            0 => String::new(),
+            total => format!(" ({} of {})", percent(d.peak, total), bytes(total)),
+        };
         page.row(
             &format!("GPU {}", d.device),
             &format!(
-                "{:>9} active at {} ({} of {}), {} reserved at most",
+                "{:>9} active at {}{of}, {} reserved at most",
                 bytes(d.peak),
                 time(d.peak_time),
-                percent(d.peak, d.total),
-                bytes(d.total),
                 bytes(d.reserved_peak)
             ),
         );

@@ -13,6 +13,7 @@ pub mod codes;
 pub mod devices;
 pub mod errors;
 pub mod facts;
+mod fits;
 pub mod frames;
 pub mod glance;
 pub mod growth;

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use serde::Serialize;
-use vramscope_core::trace::{Grew, Oom};
+use vramscope_core::trace::{Grew, Oom, OomLimit};
 
 use super::Page;
 use super::by;
+use super::fits;
 use super::frames::{self, Shown};
 use super::history::History;
 use super::pinned::{self, Pinned};
@@ -28,10 +29,19 @@ pub struct OutOfMemory {
     pub what: String,
     /// Bytes asked for; 0: no certain number.
     pub asked: u64,
+    /// Bytes of the new segment that PyTorch needed for it; 0: none, or not told.
+    pub segment: u64,
     /// Bytes free on the device,
     pub free: u64,
     /// and in all.
     pub total: u64,
+    /// The limit of the process; missing: none, or not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<OomLimit>,
+    /// Whether that refused it.
+    pub by_limit: bool,
+    /// Bytes in use that the holders' shares are told of.
+    pub in_use: u64,
     /// Bytes of this process that the history accounts for.
     pub ours: u64,
     /// Bytes of PyTorch's tensors,
@@ -119,16 +129,17 @@ fn answer(page: &mut Page, history: &History, oom: &Oom) -> OutOfMemory {
     let segments = holes.map(|holes| pinned::of(page, history, holes));
     let library =
         |l: &vramscope_core::trace::Library| Library { library: clean(history.module_name(l.module)), bytes: l.bytes };
-    let pytorch = if oom.what == "PyTorch" { oom.pytorch_largest } else { 0 };
-    // A request that is refused although that much is free has a limit, which a history does not tell.
-    let device = if oom.asked > 0 && oom.free > oom.asked { 0 } else { oom.free };
     OutOfMemory {
         time: oom.time,
         device: oom.device,
         what: clean(&oom.what),
         asked: oom.asked,
+        segment: oom.segment.max(Oom::segment_for(&oom.what, oom.asked)),
         free: oom.free,
         total: oom.total,
+        limit: oom.limit.clone(),
+        by_limit: oom.refused_by().is_some(),
+        in_use: oom.in_use().0,
         ours: oom.pytorch_active + oom.pytorch_inactive + oom.pool_active + oom.pool_inactive + oom.outside,
         pytorch_active: oom.pytorch_active,
         pytorch_inactive: oom.pytorch_inactive,
@@ -140,11 +151,22 @@ fn answer(page: &mut Page, history: &History, oom: &Oom) -> OutOfMemory {
         libraries: oom.libraries.iter().map(library).collect(),
         rest: oom.rest,
         others: oom.others,
-        would_have_fit: device.max(pytorch),
+        would_have_fit: fits::of(oom),
         stack,
         holders,
         advice: oom.advice.iter().map(|a| clean(a)).collect(),
         segments,
+    }
+}
+
+/// What a request takes, in words.
+pub fn asked(oom: &OutOfMemory) -> String {
+    match oom.asked {
+        0 => "found no memory".to_string(),
+        n if oom.segment > n && bytes(oom.segment) != bytes(n) => {
+            format!("asked for {} (a new segment of {})", bytes(n), bytes(oom.segment))
+        }
+        n => format!("asked for {}", bytes(n)),
     }
 }
 
@@ -176,24 +198,29 @@ pub fn section(page: &mut Page, ooms: &[OutOfMemory]) {
 }
 
 fn one(page: &mut Page, oom: &OutOfMemory) {
-    let asked = if oom.asked > 0 { format!("asked for {}", bytes(oom.asked)) } else { "found no memory".into() };
-    page.heading(&format!("OUT OF MEMORY  {} {asked} at {}", oom.what, time(oom.time)));
-    page.row(&format!("GPU {}", oom.device), &format!("{:>9} free of {}", bytes(oom.free), bytes(oom.total)));
-    layers(page, oom);
-    if oom.asked > 0 && oom.would_have_fit > 0 && oom.would_have_fit < oom.asked {
-        page.row("would have fit", &format!("{:>9} at most", bytes(oom.would_have_fit)));
+    page.heading(&format!("OUT OF MEMORY  {} {} at {}", oom.what, asked(oom), time(oom.time)));
+    page.row(&format!("GPU {}", oom.device), &free(oom));
+    if let Some(l) = &oom.limit {
+        page.row("limit", &format!("{:>9} by {}, {} of it in use", bytes(l.bytes), clean(&l.by), bytes(l.used)));
     }
+    layers(page, oom);
+    fits::row(page, oom);
     if !oom.stack.is_empty() {
         page.line("  asked at");
         stacks::shown(page, &oom.stack);
     }
-    let used = oom.total.saturating_sub(oom.free);
+    let used = oom.in_use;
     if !oom.holders.is_empty() {
-        page.line("  the biggest holders then");
+        let of = if oom.by_limit { "under the limit" } else { "on the GPU" };
+        page.line(&match used {
+            0 => "  the biggest holders then".to_string(),
+            _ => format!("  the biggest holders then, and their share of the {} in use {of}", bytes(used)),
+        });
     }
     for (i, h) in oom.holders.iter().take(page.top).enumerate() {
         let (size, part) = (bytes(h.bytes), percent(h.bytes, used));
-        let head = format!("{:>3}. {size:>9}  {part:>7}   {}", i + 1, plural(h.count, "allocation"));
+        let part = if used > 0 { format!("{part:>7}   ") } else { String::new() };
+        let head = format!("{:>3}. {size:>9}  {part}{}", i + 1, plural(h.count, "allocation"));
         let mut line = page.paint.bold(&head);
         if let Some(grew) = &h.grew {
             let more = format!("  grew from {}, +{} in {}", count(grew.from), bytes(grew.bytes), time(grew.since));
@@ -216,6 +243,12 @@ fn one(page: &mut Page, oom: &OutOfMemory) {
     }
 }
 
+/// What was free, of how much where that is told.
+pub fn free(oom: &OutOfMemory) -> String {
+    let of = if oom.total > 0 { format!(" of {}", bytes(oom.total)) } else { String::new() };
+    format!("{:>9} free{of}", bytes(oom.free))
+}
+
 fn layers(page: &mut Page, oom: &OutOfMemory) {
     let kept = |active: u64, inactive: u64, largest: u64| {
         let pieces = if largest > 0 { format!(", the largest free block {}", bytes(largest)) } else { String::new() };
@@ -232,6 +265,8 @@ fn layers(page: &mut Page, oom: &OutOfMemory) {
         page.row("outside", &format!("{:>9}: {}", bytes(oom.outside), by.collect::<Vec<_>>().join(", ")));
     }
     match oom.others {
+        // Of a file that does not tell how much the device has, nobody knows.
+        _ if oom.total == 0 => {}
         Some(others) => {
             page.row("context, modules", &format!("{:>9} with what else the driver needs", bytes(oom.rest)));
             page.row("other processes", &format!("{:>9}", bytes(others)));
@@ -241,13 +276,13 @@ fn layers(page: &mut Page, oom: &OutOfMemory) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::report::testing::{MIB, Script, names, trained};
     use crate::report::text::{Paint, WIDTH};
     use vramscope_core::trace::{Grew, Holder, Library, Line};
 
-    fn written(change: impl Fn(&mut Oom)) -> String {
+    pub(in crate::report) fn written(change: impl Fn(&mut Oom)) -> String {
         let (mut script, stack): (Script, u32) = trained();
         let grew = Some(Grew { from: 12, bytes: 36 << 30, since: 30_000_000_000 });
         let mut oom = Oom {
@@ -297,6 +332,34 @@ mod tests {
             assert!(text.contains(part), "{part} is missing");
         }
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH && l.is_ascii() && l.trim_end() == l));
+    }
+
+    /// As an import has it: how much the device has is not told.
+    #[test]
+    fn an_unknown_total_is_not_shown_as_nothing() {
+        let text = written(|oom| (oom.total, oom.others, oom.rest) = (0, None, 0));
+        assert!(text.contains("  900 MiB free\n") && text.contains("  the biggest holders then\n"), "{text}");
+        assert!(text.contains("1.  48.0 GiB  48 allocations"), "{text}");
+        assert!(!text.contains("of 0 B") && !text.contains(" 0 B ") && !text.contains("the rest"), "{text}");
+    }
+
+    /// The room that a limit leaves, and shares of what counts to it.
+    #[test]
+    fn a_limit_is_named() {
+        let limited = |by: &str, asked: u64| {
+            let limit = Some(OomLimit { bytes: 100 << 30, used: 96 << 30, by: by.into() });
+            written(|oom| (oom.asked, oom.free, oom.limit) = (asked << 30, 60 << 30, limit.clone()))
+        };
+        for by in ["VRAMSCOPE_LIMIT", "set_limit()", "ctl limit"] {
+            let text = limited(by, 5);
+            assert!(text.contains(&format!("100 GiB by {by}, 96.0 GiB of it in use\n")), "{text}");
+            assert!(text.contains("would have fit         4.00 GiB at most"), "{text}");
+            assert!(text.contains("their share of the 96.0 GiB in use under the limit"), "{text}");
+            assert!(text.contains("1.  48.0 GiB   50.0 %"), "{text}");
+        }
+        // One that has room did not refuse.
+        let text = limited("VRAMSCOPE_LIMIT", 1);
+        assert!(text.contains("of it in use\n") && text.contains("in use on the GPU"), "{text}");
     }
 
     #[test]

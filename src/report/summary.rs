@@ -3,7 +3,9 @@
 use super::history::History;
 use super::leaks::unfreed;
 use super::sizes::Price;
+use super::tally::Tally;
 use super::text::{bytes, count, percent, plural, time};
+use vramscope_core::event::Memory;
 
 /// The lines of a history: names and texts.
 pub fn lines(history: &History) -> Vec<(&'static str, String)> {
@@ -11,7 +13,7 @@ pub fn lines(history: &History) -> Vec<(&'static str, String)> {
         ("peak", peak(history)),
         ("allocations", allocations(history)),
         ("time saved", saved(history)),
-        (if history.killed() { "held when killed" } else { "never freed" }, not_freed(history)),
+        (if history.killed() { "held at end" } else { "never freed" }, not_freed(history)),
         ("sync", sync(history)),
         ("history", history.path.display().to_string()),
     ]
@@ -34,7 +36,7 @@ fn allocations(history: &History) -> String {
         return format!("{}, all by the driver (the pool is off)", count(all));
     }
     let failed: u64 = history.errors.failed.values().map(|f| f.count).sum();
-    let failed = if failed > 0 { format!("; {} failed", count(failed)) } else { String::new() };
+    let failed = if failed > 0 { format!("; {} failed", plural(failed, "request")) } else { String::new() };
     format!("{}, {} ({}) served by the pool without the driver{failed}", count(all), count(hits), percent(hits, all))
 }
 
@@ -78,6 +80,7 @@ fn not_freed(history: &History) -> String {
     } else {
         format!("{} in {}", bytes(sum.device.requested), plural(sum.device.count, "allocation"))
     };
+    text += &cached(history, sum.device.count);
     if sum.host.count > 0 {
         text += &format!(", and {} of host memory in {}", bytes(sum.host.requested), count(sum.host.count));
     }
@@ -85,6 +88,28 @@ fn not_freed(history: &History) -> String {
         text += &format!(" ({} more freed by their context's end)", count(sum.reset.count));
     }
     text
+}
+
+/// Of what was not freed PyTorch's cache, which it keeps until the process ends, and how much of it was in use.
+fn cached(history: &History, all: u64) -> String {
+    let ledger = &history.facts.ledger;
+    if !ledger.has_tensors() {
+        return String::new();
+    }
+    let (mut segments, mut tensors) = (Tally::default(), Tally::default());
+    for g in history.state.groups() {
+        match g.memory {
+            Memory::Tensor => tensors.merge(g.now),
+            Memory::Device | Memory::Vmm if ledger.is_pytorch(g.caller) => segments.merge(g.now),
+            _ => {}
+        }
+    }
+    let held = format!("{} of it in tensors at the end", bytes(tensors.requested));
+    match segments.count {
+        0 => String::new(),
+        n if n == all => format!(": PyTorch's cache (its segments), {held}"),
+        n => format!(", {} in {} of them PyTorch's cache (its segments), {held}", bytes(segments.requested), count(n)),
+    }
 }
 
 fn sync(history: &History) -> String {
@@ -114,9 +139,9 @@ pub fn text(history: &History) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::testing::{MIB, Script, sample};
+    use crate::report::testing::{MIB, Script, sample, trained};
     use vramscope_core::api::Api;
-    use vramscope_core::event::{Event, EventKind, FreeHow, Memory, Source};
+    use vramscope_core::event::{Event, EventKind, FreeHow, Source};
 
     #[test]
     fn six_lines() {
@@ -126,7 +151,7 @@ mod tests {
             text(&history),
             "\
 vramscope: peak         829 MiB active at 33.0 ms, 829 MiB reserved at 31.0 ms
-vramscope: allocations  215, 200 (93.0 %) served by the pool without the driver; 1 failed
+vramscope: allocations  215, 200 (93.0 %) served by the pool without the driver; 1 request failed
 vramscope: time saved   about 13.4 ms for 200 allocations (from 12 timed calls)
 vramscope: never freed  801 MiB in 13 allocations, and 16.0 MiB of host memory in 1
 vramscope: sync         auto: 202 device barriers, 0 host waits
@@ -193,8 +218,23 @@ vramscope: history      /job/vramscope-train-4242.jsonl
         history.footer.as_mut().unwrap().status = Some(134);
         history.header.part = 1;
         let text = text(&history);
-        assert!(text.contains("held when killed 3.00 MiB in 1 allocation\n"), "{text}");
+        assert!(text.contains("held at end  3.00 MiB in 1 allocation\n"), "{text}");
         assert!(text.contains("(last part only)\n"), "{text}");
+    }
+
+    /// What PyTorch keeps until the process ends is no leak: it is said what it is, and what of it was in use.
+    #[test]
+    fn pytorchs_cache_is_called_so() {
+        let (mut s, stack) = trained();
+        s.direct(Memory::Device, 20 * MIB, stack, 4);
+        s.event(Event { kind: EventKind::Alloc, memory: Memory::Tensor, id: 900, bytes: MIB, ..Event::default() });
+        s.event(Event { kind: EventKind::Alloc, memory: Memory::Tensor, id: 901, bytes: MIB, ..Event::default() });
+        s.event(Event { kind: EventKind::Free, memory: Memory::Tensor, id: 901, ..Event::default() });
+        let all = "never freed  20.0 MiB in 1 allocation: PyTorch's cache (its segments), 1.00 MiB of it in tensors at the end\n";
+        assert!(text(&s.history()).contains(all), "{}", text(&s.history()));
+        s.direct(Memory::Device, 3 * MIB, stack, 5);
+        let some = "never freed  23.0 MiB in 2 allocations, 20.0 MiB in 1 of them PyTorch's cache (its segments), 1.00";
+        assert!(text(&s.history()).contains(some), "{}", text(&s.history()));
     }
 
     #[test]

@@ -53,6 +53,11 @@ impl Tries {
         }
     }
 
+    /// Whether an allocation is memory that such a library takes to cut it up.
+    pub fn is_segment(&self, e: &Event) -> bool {
+        is_segment(e.memory) && self.caches.contains(&e.caller)
+    }
+
     /// Looks at an event. Gives the requests that are settled by it: one that was open before, and its own.
     #[inline]
     pub fn play(&mut self, thread: u32, e: &Event, held: impl FnOnce() -> (u64, u64)) -> [Option<Request>; 2] {

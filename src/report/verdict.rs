@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::answers::Answers;
 use super::growth::shape::Shape;
 use super::growth::suspect::Kind;
-use super::text::{bytes, part, plural, time};
+use super::oom;
+use super::text::{bytes, clean, part, plural, time};
 
 /// Waste that is worth a word: both of these.
 const WASTE: f64 = 0.2;
@@ -93,9 +94,11 @@ type Said = Option<(About, String)>;
 
 fn out_of_memory(a: &Answers) -> Said {
     let oom = a.out_of_memory.first()?;
-    let asked = if oom.asked > 0 { format!("asked for {}", bytes(oom.asked)) } else { "found no memory".to_string() };
-    let head = format!("out of memory at {}: {} {asked}", time(oom.time), oom.what);
-    let used = oom.total.saturating_sub(oom.free);
+    let limit = oom.limit.as_ref().filter(|_| oom.by_limit).map_or(String::new(), |l| {
+        format!(" beyond the limit of {} by {}, {} of it in use,", bytes(l.bytes), clean(&l.by), bytes(l.used))
+    });
+    let head = format!("out of memory at {}: {} {}{limit}", time(oom.time), oom.what, oom::asked(oom));
+    let used = oom.in_use;
     let growing = a.leaks.suspects.iter().find(|s| s.kind != Kind::NeverFreed && s.bytes * 5 >= used.min(oom.ours));
     let in_pieces = oom.asked > 0 && oom.pytorch_inactive >= oom.asked && oom.pytorch_largest < oom.asked;
     let cause = if in_pieces && oom.pytorch_inactive * 4 >= oom.pytorch_active {
@@ -112,16 +115,16 @@ fn out_of_memory(a: &Answers) -> Said {
             bytes(oom.pytorch_inactive),
             bytes(oom.pytorch_largest)
         )
-    } else if oom.asked > oom.total {
+    } else if oom.total > 0 && oom.asked > oom.total {
         format!("more than the whole GPU has ({})", bytes(oom.total))
-    } else if oom.asked > 0 && oom.free > oom.asked.saturating_add(64 << 20) {
+    } else if oom.asked > 0 && !oom.by_limit && oom.free > oom.asked.max(oom.segment).saturating_add(64 << 20) {
         format!("and a limit of this process refused it ({} were free on the GPU)", bytes(oom.free))
-    } else if oom.others.is_some_and(|o| o * 2 >= oom.total) {
+    } else if oom.total > 0 && oom.others.is_some_and(|o| o * 2 >= oom.total) {
         format!("while other processes held {}", bytes(oom.others.unwrap_or(0)))
     } else {
         match oom.holders.first() {
             Some(h) => format!("with {} active, most of it ({}) from {}", bytes(oom.ours), bytes(h.bytes), h.name),
-            None => format!("with {} free of {}", bytes(oom.free), bytes(oom.total)),
+            None => format!("with {}", oom::free(oom).trim_start()),
         }
     };
     let on = if a.program.status == Some(0) { "; the program went on" } else { "" };
@@ -266,7 +269,7 @@ mod tests {
     use crate::report::testing::{MIB, Script, sample};
     use crate::report::text::Paint;
     use vramscope_core::event::{Event, EventKind, FreeHow, Memory};
-    use vramscope_core::trace::{Line, Oom};
+    use vramscope_core::trace::{Line, Oom, OomLimit};
 
     fn verdict(s: &Script) -> Verdict {
         let history = s.history();
@@ -291,7 +294,12 @@ mod tests {
         assert!(failed(pieces).ends_with("while 39.0 GiB lay unused in PyTorch in pieces of at most 1.00 GiB"));
         assert!(failed(Oom { asked: 90 << 30, ..oom.clone() }).ends_with("more than the whole GPU has (80.0 GiB)"));
         assert!(failed(Oom { others: Some(60 << 30), ..oom.clone() }).ends_with("while other processes held 60.0 GiB"));
-        assert!(failed(Oom { free: 70 << 30, ..oom }).contains("a limit of this process refused it"));
+        assert!(failed(Oom { free: 70 << 30, ..oom.clone() }).contains("a limit of this process refused it"));
+        let unknown = failed(Oom { total: 0, others: Some(0), ..oom.clone() });
+        assert!(unknown.ends_with("PyTorch asked for 2.00 GiB with 1.00 MiB free"), "{unknown}");
+        let limit = Some(OomLimit { bytes: 10 << 30, used: 9 << 30, by: "set_limit()".into() });
+        let text = failed(Oom { free: 70 << 30, limit, ..oom });
+        assert!(text.contains("beyond the limit of 10.0 GiB by set_limit(), 9.00 GiB of it in use, "), "{text}");
     }
 
     #[test]

@@ -241,7 +241,13 @@ fn stripped(module: &Module, files: &[PathBuf], rejected: &[PathBuf]) -> Option<
     }
     Some(match files.iter().find_map(|f| identity::debug_link(f)) {
         Some(link) => {
-            let link = link.name;
+            // By build id the link has the file's name alone, without its folder.
+            let link = match module.build_id.split_at_checked(2) {
+                Some((first, rest)) if link.name == format!("{rest}.debug") => {
+                    format!(".build-id/{first}/{}", link.name)
+                }
+                _ => link.name,
+            };
             format!("{name} is stripped, its debug file {link} (build id {id}) not found: --symbols DIR")
         }
         None => format!("{name} is stripped (build id {id}): give its debug file by --symbols DIR"),
@@ -384,6 +390,21 @@ pub(crate) mod tests {
         let (none, notes) = ask(std::slice::from_ref(&dbg), &Cache::off());
         assert!(none.is_none() && notes.len() == 1, "{notes:?}");
         assert!(notes[0].contains("another build") && notes[0].ends_with("dbg/app.debug"), "{notes:?}");
+    }
+
+    /// Distributions name a debug file by its build id, below a folder of its first two digits.
+    #[test]
+    fn a_debug_file_that_is_named_by_build_id_is_told_with_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        // The link names the file; what it is called when the module was built does not matter.
+        let Some((module, address)) = built(folder.path(), "app.debug", true) else { return };
+        std::fs::remove_file(folder.path().join("app.debug")).unwrap();
+        let named = |build_id: &str| {
+            let module = Module { build_id: build_id.into(), ..module.clone() };
+            stripped(&module, &[PathBuf::from(&module.path)], &[])
+        };
+        assert!(address > 0 && named("28app").unwrap().contains("its debug file .build-id/28/app.debug ("));
+        assert!(named("28ap").unwrap().contains("its debug file app.debug ("));
     }
 
     #[test]

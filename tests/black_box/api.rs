@@ -162,7 +162,12 @@ fn a_limit_that_the_program_sets() {
             ],
             "{run}"
         );
-        let codes: BTreeSet<u16> = run.history().of(EventKind::AllocFailed).map(|e| e.code).collect();
+        let history = run.history();
+        let limits = history.lines.iter().filter_map(|l| if let Line::Oom(o) = l { o.limit.clone() } else { None });
+        let limits: Vec<(u64, String)> = limits.map(|l| (l.bytes >> 20, l.by)).collect();
+        assert!(!limits.is_empty() && limits.iter().all(|l| *l == (100, "set_limit()".into())), "{run}: {limits:?}");
+        assert!(run.stderr.contains("100 MiB by set_limit(), "), "{run}: {}", run.stderr);
+        let codes: BTreeSet<u16> = history.of(EventKind::AllocFailed).map(|e| e.code).collect();
         assert_eq!(codes, BTreeSet::from([2]));
     }
 }
@@ -184,6 +189,8 @@ fn a_limit_that_is_set() {
     assert_eq!(ran("1:200MiB"), format!("{whole}\n{}", second(small)));
     assert_eq!(ran("200MiB,1:50%"), format!("{small}\n{}", second(half)));
     assert_eq!(ran("none"), ran(""));
+    let run = api("set").env("SIMGPU_DEVICES", "2").env("VRAMSCOPE_LIMIT", "200MiB").talks().run(Mode::Pooled);
+    assert!(run.stderr.contains("200 MiB by VRAMSCOPE_LIMIT, "), "{}", run.stderr);
     // Wrong: said, and no limit.
     let missing = api("set").env("SIMGPU_DEVICES", "2").env("VRAMSCOPE_LIMIT", "7:200MiB").talks().run(Mode::Pooled);
     assert_eq!(missing.stderr.matches("VRAMSCOPE_LIMIT: there is no device 7;").count(), 1, "{}", missing.stderr);

@@ -112,3 +112,26 @@ fn the_ranks_of_a_job_and_one_that_is_missing() {
     assert!(out.status.code() == Some(2) && text(&out).contains("RANKS"), "{out:?}");
     assert!(run.remove_spools().is_empty(), "{run}");
 }
+
+/// A number below zero is a value that is refused, not a flag that is not known; and so is a time before the start.
+#[test]
+fn a_number_below_zero_is_told_as_what_it_is() {
+    let run = ran(&program("below", 8, ""));
+    let trace = run.traces().into_iter().next().expect("a history");
+    for command in ["report", "diff", "merge"] {
+        let traces: &[&Path] = if command == "diff" { &[&trace, &trace] } else { &[&trace] };
+        for flag in ["--top", "--frames"] {
+            let out = vramscope(&[command, flag, "-3"], traces);
+            let said = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.code() == Some(2) && said.contains("give a whole number"), "{command} {flag}: {said}");
+        }
+    }
+    for arguments in
+        [&["report", "--at", "-1s"][..], &["diff", "--at", "-1s"], &["export", "-f", "folded", "--at", "-1s"]]
+    {
+        let traces: &[&Path] = if arguments[0] == "diff" { &[&trace, &trace] } else { &[&trace] };
+        let out = vramscope(arguments, traces);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(2) && said.contains("no mark \"-1s\""), "{arguments:?}: {said}");
+    }
+}

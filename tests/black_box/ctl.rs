@@ -114,7 +114,7 @@ fn everything_that_can_be_asked() {
     assert_eq!(text, p.says(&["stats"]));
     println!("{text}");
     for part in [
-        "/ctl-driver",
+        "/ctl-driver steps\n",
         "history  ",
         "GPU 0  Simulated GPU, 1.00 GiB",
         "10.0 MiB  30.0 MiB at most",
@@ -130,7 +130,7 @@ fn everything_that_can_be_asked() {
 
     let list = String::from_utf8_lossy(&ctl("", &[], p.folder.path()).stdout).into_owned();
     let line = list.lines().find(|l| l.trim_start().starts_with(&p.pid().to_string())).expect("it is listed");
-    assert!(line.contains("10.0 MiB") && line.contains("30.0 MiB") && line.ends_with("/ctl-driver"), "{line}");
+    assert!(line.contains("10.0 MiB") && line.contains("30.0 MiB") && line.ends_with("/ctl-driver steps"), "{line}");
     let list: Value = serde_json::from_slice(&ctl("", &["--json"], p.folder.path()).stdout).expect("JSON");
     assert!(list.as_array().is_some_and(|l| l.iter().any(|a| a["pid"] == p.pid())));
 
@@ -149,6 +149,8 @@ fn everything_that_can_be_asked() {
     p.step("step2");
     p.waits_for("done2");
     assert_eq!(p.json(&["limit", "none"])["devices"][0]["limit"], 0);
+    assert_eq!(p.json(&["stats"])["devices"][0]["failures"], 1);
+    assert!(p.says(&["stats"]).contains("1 call failed"));
     for wrong in ["much", "0", "0%", "150%", "1.5", "24", "0:1GiB,0:2GiB"] {
         assert!(p.fails(&["limit", wrong]).contains("allowed: 24GiB, 80%, 0.8 (a share), none; or"), "{wrong}");
     }

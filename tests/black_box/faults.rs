@@ -36,7 +36,10 @@ fn one_message(faulty: &Program, words: &[&str]) -> Run {
 #[test]
 fn no_folder_for_the_history() {
     for path in ["/nonexistent/folder/a.jsonl", "/proc/a.jsonl", "/dev/null/a.jsonl"] {
-        one_message(&busy().env("VRAMSCOPE_TRACE", path), &[path, "history"]);
+        one_message(
+            &busy().env("VRAMSCOPE_TRACE", path),
+            &[path, "history", "Set VRAMSCOPE_TRACE to a file in a folder that can be written to"],
+        );
     }
 }
 

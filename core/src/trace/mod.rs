@@ -18,7 +18,7 @@ pub(crate) mod source;
 mod text;
 pub mod write;
 
-pub use oom::{Grew, Holder, Library, Oom};
+pub use oom::{Grew, Holder, Library, Oom, OomLimit, PYTORCH};
 
 /// The name of the older part of a rotated history.
 pub(crate) fn older_part(path: &std::path::Path) -> std::path::PathBuf {

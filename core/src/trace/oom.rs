@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// [`Oom::what`] of a request that PyTorch's own allocator gave up.
+pub const PYTORCH: &str = "PyTorch";
+
 /// `{"kind":"oom",…}`. Bytes are of the device on which the request failed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -16,6 +19,9 @@ pub struct Oom {
     pub what: String,
     /// Bytes asked for; 0: not a request for so many bytes (a module's load, a launch).
     pub asked: u64,
+    /// Bytes of the segment that PyTorch needs for it where none of its own has room, and which the driver refused.
+    #[serde(skip_serializing_if = "is_none")]
+    pub segment: u64,
     /// Number of the call stack.
     #[serde(skip_serializing_if = "is_zero")]
     pub stack: u32,
@@ -23,6 +29,9 @@ pub struct Oom {
     pub free: u64,
     /// and in all.
     pub total: u64,
+    /// The limit that was set for this process on the device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<OomLimit>,
     /// Bytes of tensors in PyTorch's allocator,
     #[serde(skip_serializing_if = "is_none")]
     pub pytorch_active: u64,
@@ -56,6 +65,52 @@ pub struct Oom {
     pub holders: Vec<Holder>,
     /// What would help.
     pub advice: Vec<String>,
+}
+
+impl Oom {
+    /// The segment that PyTorch's allocator needs for a tensor where it finds no room in those that it has (its
+    /// kSmallBuffer, kLargeBuffer and kRoundLarge); 0: none.
+    pub fn segment_for(what: &str, asked: u64) -> u64 {
+        const MIB: u64 = 1 << 20;
+        match asked {
+            _ if what != PYTORCH => 0,
+            0 => 0,
+            small if small <= MIB => 2 * MIB,
+            middle if middle < 10 * MIB => 20 * MIB,
+            large => large.checked_next_multiple_of(2 * MIB).unwrap_or(large),
+        }
+    }
+
+    /// Bytes that had to be free for it. (An older history does not tell of the segment.)
+    pub fn needs(&self) -> u64 {
+        self.asked.max(self.segment).max(Oom::segment_for(&self.what, self.asked))
+    }
+
+    /// The limit, if it was what refused.
+    pub fn refused_by(&self) -> Option<&OomLimit> {
+        self.limit.as_ref().filter(|l| self.asked > 0 && l.used.saturating_add(self.needs()) > l.bytes)
+    }
+
+    /// Bytes in use that a holder's share is told of, and where: what counts to the limit that refused, else what is used of
+    /// the device.
+    pub fn in_use(&self) -> (u64, &'static str) {
+        match self.refused_by() {
+            Some(limit) => (limit.used, "in use under the limit"),
+            None => (self.total.saturating_sub(self.free), "in use on the GPU"),
+        }
+    }
+}
+
+/// A limit of the process, as it was then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OomLimit {
+    /// Bytes that the process may have,
+    pub bytes: u64,
+    /// and how much of it is in use.
+    pub used: u64,
+    /// What set it: `VRAMSCOPE_LIMIT`, `set_limit()`, `set_per_process_memory_fraction()` or `ctl limit`.
+    pub by: String,
 }
 
 /// What a library took past the pool.

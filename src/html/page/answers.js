@@ -81,16 +81,21 @@ function ranks(app) {
 }
 
 function outOfMemory(app, o, i) {
-  const asked = o.asked ? `asked for ${bytes(o.asked)}` : "found no memory";
+  const segment = o.segment > o.asked && bytes(o.segment) !== bytes(o.asked) ? ` (a new segment of ${bytes(o.segment)})` : "";
+  const asked = o.asked ? `asked for ${bytes(o.asked)}${segment}` : "found no memory";
+  const limit = o.limit ? ` The limit of this process (${o.limit.by}) was ${bytes(o.limit.bytes)}, ${bytes(o.limit.used)} of it in use.` : "";
+  // A tensor may have been refused where a larger one, with a segment of its own size, fits.
+  const own = o.would_have_fit >= o.asked ? " with a segment of its own size" : "";
   const rows = [["free on the device", o.free, ""]];
   if (o.pytorch_active + o.pytorch_inactive) rows.push(["PyTorch, active", o.pytorch_active, ""], ["PyTorch, inactive", o.pytorch_inactive, o.pytorch_largest ? `, largest piece ${bytes(o.pytorch_largest)}` : ""]);
   if (o.pool_active + o.pool_inactive) rows.push(["pool, active", o.pool_active, ""], ["pool, inactive", o.pool_inactive, o.pool_largest ? `, largest piece ${bytes(o.pool_largest)}` : ""]);
   if (o.outside) rows.push(["outside both", o.outside, o.libraries.length ? `: ${o.libraries.slice(0, 3).map((l) => `${l.library} ${bytes(l.bytes)}`).join(", ")}` : ""]);
-  rows.push([o.others === undefined ? "context, modules, other processes" : "context, modules, driver", o.rest, ""]);
+  // Of an import that does not tell how much the device has, nobody knows.
+  if (o.total) rows.push([o.others === undefined ? "context, modules, other processes" : "context, modules, driver", o.rest, ""]);
   if (o.others !== undefined) rows.push(["other processes", o.others, ""]);
   const holder = (h) => el("li", {}, el("strong", {}, bytes(h.bytes)), ` in ${plural(h.count, "allocation")}: `, el("code", {}, h.name), h.grew ? el("span.bad", {}, ` grew from ${count(h.grew.from)}, by ${bytes(h.grew.bytes)} in ${time(h.grew.since)}`) : null, folded("stack", frames(h.stack)));
   const body = [
-    el("p", {}, "At ", moment(app, o.time), ` ${o.what} ${asked} on GPU ${o.device}, which has ${bytes(o.total)}. ${o.would_have_fit ? `Up to ${bytes(o.would_have_fit)} would have fit.` : ""}`),
+    el("p", {}, "At ", moment(app, o.time), ` ${o.what} ${asked} on GPU ${o.device}${o.total ? `, which has ${bytes(o.total)}` : ""}.${limit}${o.would_have_fit ? ` Up to ${bytes(o.would_have_fit)} would have fit${own}.` : ""}`),
     o.advice.length ? el("div", {}, el("h4", {}, "What would help"), el("ul.plain", {}, o.advice.map((a) => el("li", {}, a)))) : null,
     el("div.cols", {}, bars("The device's memory then", rows), el("div", {}, el("h4", {}, "Asked at"), frames(o.stack))),
     o.holders.length ? el("div", {}, el("h4", {}, "The biggest holders then"), el("ol.plain", {}, o.holders.map(holder))) : null,

@@ -170,6 +170,11 @@ impl Ledger {
         }
     }
 
+    /// Whether this is PyTorch's allocator.
+    pub fn is_pytorch(&self, module: u32) -> bool {
+        self.torch_modules.contains(&module)
+    }
+
     /// Whether PyTorch told of its tensors.
     pub fn has_tensors(&self) -> bool {
         self.tensors_seen

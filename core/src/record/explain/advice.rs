@@ -5,12 +5,15 @@ use super::holders::Held;
 use super::{Failure, PYTORCH};
 use crate::record::live::Live;
 use crate::text::{bytes, count, plural};
+use crate::trace::Oom;
 
 /// Pieces of advice given at most.
 const MOST: usize = 6;
+/// Of them holders that grow: what else would help is to be seen as well.
+const LEAKS: usize = 3;
 
 /// What would help.
-pub(super) fn of(live: &Live, failure: &Failure, books: &Books, held: &[Held]) -> Vec<String> {
+pub(super) fn of(live: &Live, failure: &Failure, oom: &Oom, books: &Books, held: &[Held]) -> Vec<String> {
     let mut advice = Vec::new();
     if failure.asked > failure.total && failure.total > 0 {
         advice.push(format!(
@@ -18,48 +21,40 @@ pub(super) fn of(live: &Live, failure: &Failure, books: &Books, held: &[Held]) -
             bytes(failure.total)
         ));
     }
-    limit(failure, &mut advice);
+    // A leak needs mending whatever the limit, and whatever the allocator could make of the rest.
+    growing(failure, held, &mut advice);
+    limit(failure, oom, &mut advice);
+    let biggest = biggest(oom, held);
+    let grows = held.first().is_some_and(|h| h.growth.is_some());
+    let (first, last) = if grows { (biggest, None) } else { (None, biggest) };
+    advice.extend(first);
     cached(live, failure, books, &mut advice);
     fragmented(failure, books, &mut advice);
-    growing(failure, held, &mut advice);
     others(failure, &mut advice);
-    biggest(failure, held, &mut advice);
+    advice.extend(last);
     advice.truncate(MOST);
     advice
 }
 
 /// The device has room: something else says no.
-fn limit(failure: &Failure, advice: &mut Vec<String>) {
-    if let Some((limit, used)) = failure.limit
-        && used.saturating_add(driver_request(failure)) > limit
-    {
+fn limit(failure: &Failure, oom: &Oom, advice: &mut Vec<String>) {
+    if let Some(limit) = oom.refused_by() {
         advice.push(format!(
-            "VRAMSCOPE_LIMIT lets this process have {}, and {} of it are in use: raise or drop it (the GPU itself has {} free), or this is how it would end on such a card",
-            bytes(limit),
-            bytes(used),
+            "the limit of this process ({}) is {}, and {} of it are in use: raise or drop it (the GPU itself has {} free), or this is how it would end on such a card",
+            limit.by,
+            bytes(limit.bytes),
+            bytes(limit.used),
             bytes(failure.free)
         ));
         return;
     }
     // A grain, and some for the driver itself.
-    if failure.asked > 0 && failure.free > failure.asked.saturating_add(64 << 20) {
+    if failure.asked > 0 && failure.free > oom.needs().saturating_add(64 << 20) {
         let by = if failure.what == PYTORCH { " (set_per_process_memory_fraction?)" } else { "" };
         advice.push(format!(
             "{} are free on the GPU: a limit of this process refused the request{by}",
             bytes(failure.free)
         ));
-    }
-}
-
-/// What the driver was asked for: PyTorch rounds a tensor that is in none of its segments up to a segment (its
-/// kSmallBuffer, kLargeBuffer and kRoundLarge).
-fn driver_request(failure: &Failure) -> u64 {
-    const MIB: u64 = 1 << 20;
-    match failure.asked {
-        asked if failure.what != PYTORCH => asked,
-        asked if asked <= MIB => 2 * MIB,
-        asked if asked < 10 * MIB => 20 * MIB,
-        asked => asked.checked_next_multiple_of(2 * MIB).unwrap_or(asked),
     }
 }
 
@@ -97,20 +92,16 @@ fn fragmented(failure: &Failure, books: &Books, advice: &mut Vec<String>) {
     }
     let conf: String = failure.alloc_conf.as_deref().unwrap_or("").chars().filter(|c| !c.is_whitespace()).collect();
     let pieces = format!("{} lie unused in PyTorch, the largest piece {}", bytes(inactive), bytes(largest));
-    let expandable = conf.to_ascii_lowercase().contains("expandable_segments:true");
-    if !expandable {
-        advice.push(format!("{pieces}: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets them join"));
+    if conf.to_ascii_lowercase().contains("expandable_segments:true") {
+        return; // (which have no use for max_split_size_mb)
     }
-    if !conf.contains("max_split_size_mb") {
-        // Large blocks are then not cut up for requests smaller than this one.
-        let most = (failure.asked >> 21).clamp(32, 512);
-        let most = 1 << most.ilog2();
-        let how = format!("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:{most} keeps larger blocks whole");
-        advice.push(if expandable {
-            format!("{pieces}: {how}")
-        } else {
-            format!("or, without expandable segments, {how}")
-        });
+    advice.push(format!("{pieces}: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets them join"));
+    // Blocks larger than this are then not cut up for smaller requests: it helps where such a one was.
+    let most = 1u64 << (failure.asked >> 21).clamp(32, 512).ilog2();
+    if !conf.contains("max_split_size_mb") && books.gaps.split_over(most << 20) >= failure.asked {
+        advice.push(format!(
+            "or, without expandable segments, PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:{most} keeps larger blocks whole"
+        ));
     }
 }
 
@@ -127,7 +118,7 @@ fn growing(failure: &Failure, held: &[Held], advice: &mut Vec<String>) {
             bytes(grew.bytes),
             h.at,
         ));
-        if advice.len() >= MOST {
+        if advice.len() >= LEAKS {
             return;
         }
     }
@@ -151,22 +142,22 @@ fn others(failure: &Failure, advice: &mut Vec<String>) {
 }
 
 /// The first to look at, where nothing else is.
-fn biggest(failure: &Failure, held: &[Held], advice: &mut Vec<String>) {
-    let used = failure.total.saturating_sub(failure.free);
-    let Some(h) = held.first().filter(|h| used > 0 && h.bytes >= used / 5) else { return };
+fn biggest(oom: &Oom, held: &[Held]) -> Option<String> {
+    let (used, of) = oom.in_use();
+    let h = held.first().filter(|h| used > 0 && h.bytes >= used / 5)?;
     let place = &h.at;
     let part = u128::from(h.bytes.min(used)) * 100 / u128::from(used);
-    let has = format!("the biggest holder has {} ({part} % of what is used)", bytes(h.bytes));
-    advice.push(match h.growth {
-        Some(g) if g.busy => return,
-        Some(g) => format!(
+    let has = format!("the biggest holder has {} ({part} % of the {} {of})", bytes(h.bytes), bytes(used));
+    match h.growth {
+        Some(g) if g.busy => None,
+        Some(g) => Some(format!(
             "{has} and grew all along, {} -> {} in {}, at {place}: kept in a list or with their graph, or too much at once?",
             count(g.count),
             plural(h.count, "allocation"),
             since(g.since),
-        ),
-        None => format!("{has}: a smaller batch or model, or freeing it earlier, at {place}"),
-    });
+        )),
+        None => Some(format!("{has}: a smaller batch or model, or freeing it earlier, at {place}")),
+    }
 }
 
 /// What is too little to matter: less than a fiftieth of the device and not half of the request.

@@ -5,7 +5,7 @@ use crate::event::{EventKind, Memory};
 use crate::record::live::Live;
 
 /// See the module.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Gaps {
     /// Bytes free in all.
     pub total: u64,
@@ -13,6 +13,8 @@ pub(super) struct Gaps {
     pub largest: u64,
     /// Bytes of segments without any tensor: what could go back to the driver.
     pub whole: u64,
+    /// Size, and bytes free, of each segment that is split: what is free in it lies beside a tensor.
+    pub split: Vec<(u64, u64)>,
 }
 
 impl Gaps {
@@ -54,6 +56,7 @@ impl Gaps {
         for &(start, end) in segments {
             let mut at = start;
             let mut holds = false;
+            let before = gaps.total;
             next += tensors[next..].iter().take_while(|t| t.1 <= start).count();
             while let Some(&(from, to)) = tensors.get(next).filter(|t| t.0 < end) {
                 gaps.add(from.saturating_sub(at));
@@ -62,11 +65,19 @@ impl Gaps {
                 next += 1;
             }
             gaps.add(end.saturating_sub(at));
+            let free = gaps.total - before;
             if !holds {
                 gaps.whole = gaps.whole.saturating_add(end.saturating_sub(start));
+            } else if free > 0 {
+                gaps.split.push((end.saturating_sub(start), free));
             }
         }
         gaps
+    }
+
+    /// Bytes free in split segments larger than this.
+    pub(super) fn split_over(&self, size: u64) -> u64 {
+        self.split.iter().filter(|s| s.0 > size).fold(0, |sum, s| sum.saturating_add(s.1))
     }
 
     fn add(&mut self, bytes: u64) {
@@ -84,9 +95,13 @@ mod tests {
         let segments = [(0, 100), (100, 200), (500, 600), (700, 800)];
         let tensors = [(0, 10), (30, 40), (90, 100), (110, 200), (300, 310), (500, 600)];
         let gaps = Gaps::between(&segments, &tensors);
-        assert_eq!(gaps, Gaps { total: 20 + 50 + 10 + 100, largest: 100, whole: 100 });
+        let split = vec![(100, 70), (100, 10)];
+        assert_eq!(gaps, Gaps { total: 20 + 50 + 10 + 100, largest: 100, whole: 100, split });
+        assert_eq!((gaps.split_over(99), gaps.split_over(100)), (80, 0));
         assert_eq!(Gaps::between(&[], &tensors), Gaps::default());
         // A tensor that sticks out (an event was lost) does not make less than nothing.
-        assert_eq!(Gaps::between(&[(0, 10), (10, 20)], &[(5, 15)]), Gaps { total: 15, largest: 10, whole: 10 });
+        let split = vec![(10, 5)];
+        let gaps = Gaps { total: 15, largest: 10, whole: 10, split };
+        assert_eq!(Gaps::between(&[(0, 10), (10, 20)], &[(5, 15)]), gaps);
     }
 }

@@ -4,7 +4,8 @@
 //! Everything said is a number that the state or the [`Failure`] holds; what is not known is not said.
 
 use super::live::Live;
-use crate::trace::{Grew, Holder, Library, Oom};
+pub use crate::trace::PYTORCH;
+use crate::trace::{Grew, Holder, Library, Oom, OomLimit};
 
 mod advice;
 mod books;
@@ -48,8 +49,8 @@ pub struct Failure {
     pub others: Option<u64>,
     /// The largest of them: process id and bytes.
     pub other: Option<(u32, u64)>,
-    /// `VRAMSCOPE_LIMIT` of the device, and how much of it is in use.
-    pub limit: Option<(u64, u64)>,
+    /// The limit of this process on the device.
+    pub limit: Option<OomLimit>,
     /// `PYTORCH_CUDA_ALLOC_CONF`, as it was set.
     pub alloc_conf: Option<String>,
 }
@@ -62,9 +63,6 @@ pub struct Told {
     /// Bytes held from the driver.
     pub reserved: u64,
 }
-
-/// [`Failure::what`] of a request that PyTorch's own allocator gave up.
-pub const PYTORCH: &str = "PyTorch";
 
 /// An explanation.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +84,6 @@ pub fn explain(live: &Live, failure: &Failure) -> Explanation {
     let mut held = holders::of(live, failure.device, &books);
     held.truncate(HOLDERS);
     holders::name(live, &mut held);
-    let advice = advice::of(live, failure, &books, &held);
     let used = failure.total.saturating_sub(failure.free);
     // (Sizes are the program's, and may be anything.)
     let known = [
@@ -98,15 +95,17 @@ pub fn explain(live: &Live, failure: &Failure) -> Explanation {
         failure.others.unwrap_or(0),
     ];
     let rest = known.into_iter().fold(used, u64::saturating_sub);
-    let oom = Oom {
+    let mut oom = Oom {
         time: 0,
         thread: failure.thread,
         device: failure.device,
         what: failure.what.clone(),
         asked: failure.asked,
+        segment: Oom::segment_for(&failure.what, failure.asked),
         stack: failure.stack,
         free: failure.free,
         total: failure.total,
+        limit: failure.limit.clone(),
         pytorch_active: books.pytorch_active,
         pytorch_inactive: books.pytorch_inactive,
         pytorch_largest: books.gaps.largest.min(books.pytorch_inactive),
@@ -118,8 +117,9 @@ pub fn explain(live: &Live, failure: &Failure) -> Explanation {
         rest,
         others: failure.others,
         holders: held.iter().map(Held::line).collect(),
-        advice,
+        advice: Vec::new(),
     };
+    oom.advice = advice::of(live, failure, &oom, &books, &held);
     let text = say::text(live, failure, &oom, &held);
     Explanation { oom, text }
 }

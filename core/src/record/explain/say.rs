@@ -12,13 +12,13 @@ const WIDTH: usize = 100;
 /// The text for a person.
 pub(super) fn text(live: &Live, failure: &Failure, oom: &Oom, held: &[Held]) -> String {
     let mut page = Page::default();
-    page.fold("vramscope: ", "  ", &head(live, failure));
+    page.fold("vramscope: ", "  ", &head(live, failure, oom));
     if failure.stack != 0 {
         page.row("asked at", &place(live, failure.stack, failure.caller));
     }
     page.row("free", &format!("{:>9}", bytes(oom.free)));
-    if let Some((limit, used)) = failure.limit {
-        page.row("VRAMSCOPE_LIMIT", &format!("{:>9}, {} of it in use", bytes(limit), bytes(used)));
+    if let Some(l) = &oom.limit {
+        page.row("limit", &format!("{:>9} by {}, {} of it in use", bytes(l.bytes), l.by, bytes(l.used)));
     }
     layers(&mut page, live, oom);
     if !held.is_empty() {
@@ -43,7 +43,7 @@ pub(super) fn text(live: &Live, failure: &Failure, oom: &Oom, held: &[Held]) -> 
     page.0
 }
 
-fn head(live: &Live, failure: &Failure) -> String {
+fn head(live: &Live, failure: &Failure, oom: &Oom) -> String {
     let device = live.known().device(failure.device);
     let name = device.map_or(failure.name.as_str(), |d| &d.name);
     let gpu = match name.is_empty() {
@@ -57,7 +57,15 @@ fn head(live: &Live, failure: &Failure) -> String {
     let what = if failure.what.is_empty() { "a call" } else { &failure.what };
     match failure.asked {
         0 => format!("OUT OF MEMORY: {what}{by} found no memory on {gpu}"),
-        asked => format!("OUT OF MEMORY: {what}{by} asked for {} on {gpu}", bytes(asked)),
+        asked => format!("OUT OF MEMORY: {what}{by} asked for {}{} on {gpu}", bytes(asked), segment(oom)),
+    }
+}
+
+/// What PyTorch's own message tells of: the segment, where it is not as large as the tensor.
+fn segment(oom: &Oom) -> String {
+    match oom.segment > oom.asked && bytes(oom.segment) != bytes(oom.asked) {
+        true => format!(", which takes a new segment of {},", bytes(oom.segment)),
+        false => String::new(),
     }
 }
 
