@@ -144,6 +144,7 @@ fn trace(path: &Path) -> Result<ExitCode> {
             return say(path, &Outcome::Alive(header.pid));
         }
         let done = recover_trace(path, None, "recover").with_context(|| path.display().to_string())?;
+        ctl::clear_of(header.pid);
         return say(path, &Outcome::Finished(done));
     };
     if let Some(launcher) = spool.path().parent().and_then(run_dir::living_launcher) {
@@ -308,6 +309,11 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
         run(&Args { path: open.clone() }).unwrap();
         assert!(unfinished(folder.path()).is_empty() && !socket.exists(), "nor is its socket left");
+        // Nor where the spool was gone before.
+        std::fs::remove_file(&spool).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        run(&Args { path: open.clone() }).unwrap();
+        assert!(!socket.exists());
         assert!(!trace.exists());
     }
 
