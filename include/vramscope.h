@@ -58,7 +58,8 @@ void vramscope_mark(const char* text);
  * same thread (in another it does nothing). Those inside 64 others are not recorded. */
 uint64_t vramscope_region_begin(const char* name);
 void vramscope_region_end(uint64_t region);
-/* Nothing is recorded from here to vramscope_resume, but for what is needed to keep the history true. */
+/* No call stacks, tensors, marks and regions are recorded from here to vramscope_resume. The history says that they are missing:
+ * of what was held meanwhile nothing is asserted. */
 void vramscope_pause(void);
 void vramscope_resume(void);
 

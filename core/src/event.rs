@@ -48,6 +48,10 @@ pub enum EventKind {
     RegionBegin = 18,
     /// The thread left the region `id`.
     RegionEnd = 19,
+    /// The program paused recording: no tensors, stacks, marks and regions from here on.
+    Pause = 20,
+    /// They are recorded again.
+    Resume = 21,
 }
 
 /// What kind of memory an event speaks of.
@@ -266,6 +270,7 @@ numbered!(EventKind {
     Context = 9 => "context", ContextEnd = 10 => "context_end", Trim = 11 => "trim", Export = 12 => "export",
     Map = 13 => "map", Unmap = 14 => "unmap", Counters = 15 => "counters", Exit = 16 => "exit",
     Mark = 17 => "mark", RegionBegin = 18 => "region_begin", RegionEnd = 19 => "region_end",
+    Pause = 20 => "pause", Resume = 21 => "resume",
 });
 numbered!(Memory {
     None = 0 => "none", Device = 1 => "device", Pitch = 2 => "pitch", Managed = 3 => "managed", Pinned = 4 => "pinned",

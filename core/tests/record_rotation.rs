@@ -157,8 +157,14 @@ fn a_part_that_is_not_what_it_was() {
         let done = recover(&words, &path, None, "test").unwrap();
         assert_eq!((done.damage, done.footer.events, damage(&path)), (None, pushed, None));
         let there = std::fs::read(older(&path)).unwrap();
-        let part = Reader::open(&older(&path)).unwrap().header().part;
-        assert_eq!(damage(&older(&path)), None, "the part before it was dropped on purpose");
+        let part = Reader::open(&path).unwrap().header().part;
+        // By its own name it is no history, and nothing is written into it.
+        let said =
+            format!("{}: is a part of {1}, which is read with it: give {1}", older(&path).display(), path.display());
+        assert_eq!(Reader::open(&older(&path)).unwrap_err().to_string(), said);
+        assert_eq!(recover_trace(&older(&path), None, "x").unwrap_err().to_string(), said);
+        assert_eq!(recover(&words, &older(&path), None, "x").unwrap_err().to_string(), said);
+        assert!(std::fs::read(older(&path)).unwrap() == there && damage(&path).is_none());
         let other = Folder::new();
         let (_, another, _) = rotated(&other, name);
         // (Of the same process, by its header, but of another moment.)

@@ -151,7 +151,7 @@ class region(contextlib.ContextDecorator):
 
 
 def pause():
-    """No call stacks, tensors, marks and regions are recorded until ``resume()``."""
+    """No call stacks, tensors, marks and regions are recorded until ``resume()``; the history says so, and passes no assertion."""
     lib = library.get()
     if lib is not None:
         lib.vramscope_pause()

@@ -187,13 +187,13 @@ pub extern "C" fn vramscope_region_end(region: u64) {
 /// No stacks, tensors, marks and regions from here on.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_pause() {
-    pause::set(true);
+    state::guarded("vramscope_pause", || pause::set(true));
 }
 
 /// They are recorded again.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_resume() {
-    pause::set(false);
+    state::guarded("vramscope_resume", || pause::set(false));
 }
 
 static FAILED: Mutex<u64> = Mutex::new(0);

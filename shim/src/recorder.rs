@@ -10,7 +10,7 @@ use vramscope_core::record::{self, Definition, Producer, Pushed, Spool};
 
 use crate::ledger::Ledger;
 use crate::thread::{self, Thread};
-use crate::{clock, ctl, driver, nap, regions, settings, signals, snapshot, spool, state, usage, writer};
+use crate::{clock, ctl, driver, nap, pause, regions, settings, signals, snapshot, spool, state, usage, writer};
 
 static SPOOL: OnceCell<Spool<'static>> = OnceCell::new();
 /// Recording goes on (a history is wanted, and nothing stopped it).
@@ -38,6 +38,7 @@ fn start_recording() {
         RECORDING.store(false, Release);
         return;
     }
+    pause::recording_begins();
     snapshot::watch();
     ctl::start();
 }

@@ -175,6 +175,13 @@ pub fn clear(folder: &Path) {
     }
 }
 
+/// Removes the socket of a process that is gone: whose history was finished needs none.
+pub fn clear_of(pid: u32) {
+    for (_, socket) in sockets().into_iter().filter(|(of, _)| *of == pid) {
+        let _ = connect(&socket, CONNECTS);
+    }
+}
+
 fn connect(socket: &Path, patience: Duration) -> std::io::Result<UnixStream> {
     let (to, from) = mpsc::channel();
     let path = socket.to_owned();

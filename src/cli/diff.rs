@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use super::new_file::{self, Force};
 use super::report::{Color, number};
 use super::say;
+use super::whole::Whole;
 use crate::diff::basis::Basis;
 use crate::diff::run::Run;
 use crate::diff::verdict::{Limit, failures};
@@ -106,7 +107,7 @@ fn read(path: &Path, basis: &Basis) -> Result<Run> {
     if path.is_dir() {
         bail!("{} is a folder: give a history file (`vramscope merge` takes folders)", path.display());
     }
-    let run = Run::read(path, basis)?;
+    let run = whole(path, basis)?;
     let Basis::At(moment) = basis else { return Ok(run) };
     // One time is given for both, and a snapshot has but one moment.
     let outside = moment.outside(&run.history, (run.start, run.end)).filter(|_| !run.is_snapshot());
@@ -115,6 +116,13 @@ fn read(path: &Path, basis: &Basis) -> Result<Run> {
         Some(why) => bail!("{}: --at: {why}", path.display()),
         None => Ok(run),
     }
+}
+
+/// A run, with what a spool still holds of it.
+pub fn whole(path: &Path, basis: &Basis) -> Result<Run> {
+    let mut run = Run::read(Whole::of(path).file(), basis)?;
+    run.history.path = path.to_path_buf();
+    Ok(run)
 }
 
 /// What was missing for names, each once: both runs may have used the same files.

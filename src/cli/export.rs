@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Result, anyhow, bail};
 
 use super::new_file::Force;
-use super::{say, spool};
+use super::say;
+use super::whole::Whole;
 use crate::export::select::layer;
 use crate::export::source::Options;
 use crate::export::{Kind, Selection, Source, Target};
@@ -94,10 +95,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.traces.len() > 1 && !format.several() {
         bail!("this format holds one history: give one TRACE (perfetto, chrome, parquet and csv take several)");
     }
-    let mut sources = Vec::new();
     for trace in &args.traces {
         target.check(trace, format.folder(), args.force)?;
-        let mut source = Source::open(trace, &args.symbols)?;
+    }
+    let files: Vec<Whole> = args.traces.iter().map(|trace| Whole::of(trace)).collect();
+    let mut sources = Vec::new();
+    for (trace, file) in args.traces.iter().zip(&files) {
+        let mut source = Source::open(file.file(), &args.symbols)?;
+        (source.path, source.history.path) = (trace.clone(), trace.clone());
         source.selection = selection(args, &source)?;
         source.all_frames = args.all_frames;
         source.options =
@@ -155,10 +160,7 @@ fn warn(source: &Source) {
     if let Some(damage) = &h.damage {
         say::line(&format!("{damage}; all else was read"));
     }
-    let unfinished = h.footer.is_none().then(|| spool::advice(&source.path, Path::new(&h.header.spool))).flatten();
-    if let Some(text) = unfinished {
-        say::line(&text);
-    } else if h.damage.is_none()
+    if h.damage.is_none()
         && let Some(why) = h.incomplete(h.events)
     {
         say::line(&format!("{}: {why}", source.path.display()));

@@ -91,7 +91,7 @@ fn read_all(files: &[PathBuf]) -> Vec<Result<Run>> {
         for _ in 0..readers {
             scope.spawn(|| {
                 while let Some((i, file)) = take(&next, files) {
-                    let run = Run::read(file, &Basis::default());
+                    let run = diff::whole(file, &Basis::default());
                     done.lock().unwrap_or_else(|e| e.into_inner())[i] = Some(run);
                 }
             });

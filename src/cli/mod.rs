@@ -36,6 +36,7 @@ pub mod spool;
 pub mod stray;
 pub mod symbolize;
 pub mod verify;
+mod whole;
 
 /// Sees every byte of GPU memory a CUDA program asks for, pools it, and explains what it was for.
 #[derive(Debug, Parser)]

@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use vramscope_core::event::EventKind;
 use vramscope_core::record::{Recovered, recover_trace};
-use vramscope_core::trace::read::Reader;
+use vramscope_core::trace::Line;
+use vramscope_core::trace::read::{ReadErrorKind, Reader, named_by};
 
 use super::spool::{self, Outcome, SpoolFile};
 use super::{ctl, process, run_dir, say};
+use crate::merge::find;
 use crate::report::text::{bytes, clean, count, plural};
 
 /// Finishes histories.
@@ -64,10 +67,34 @@ fn folder(path: &Path) -> Result<ExitCode> {
         }
     }
     ctl::clear(path);
+    for history in unfinished(path) {
+        (found, code) = (true, code.max(1));
+        let history = clean(&history.display().to_string());
+        say::print(&format!("{history}: is not finished: vramscope recover {history}\n"))?;
+    }
     if !found {
         say::print(&format!("{}: no spools, nothing to recover\n", path.display()))?;
     }
     Ok(ExitCode::from(code))
+}
+
+/// The histories in a folder that nobody finished and whose program is gone. (Their spools may lie elsewhere, and files that only
+/// came here, with another host's program still running, must not be written into unasked.)
+fn unfinished(folder: &Path) -> Vec<PathBuf> {
+    let is_open = |path: &PathBuf| {
+        let Ok(mut lines) = Reader::open(path) else { return false };
+        let h = lines.header();
+        let lives = process::ran_at(h.pid, h.start_seconds, &h.host);
+        let ends = |line: Line| match line {
+            Line::Footer(_) => true,
+            Line::Event(_, e) => e.kind == EventKind::Exit,
+            _ => false,
+        };
+        !lives && !lines.any(ends)
+    };
+    let mut found = find::in_folder(folder).unwrap_or_default();
+    found.retain(is_open);
+    found
 }
 
 /// The exit code for what became of a history: 0 if it is whole, or ends where its program was killed; 1 if it is not.
@@ -101,9 +128,13 @@ fn trace(path: &Path) -> Result<ExitCode> {
             SpoolFile::read(Path::new(&h.spool)).ok().filter(|s| s.pid().ok() == Some(h.pid))
         }
         // Killed before its first line was whole: only the spools' names help.
+        Err(e) if matches!(e.kind, ReadErrorKind::OlderPart(_)) => None,
         Err(_) => by_trace(path),
         Ok(_) => None,
     };
+    if let Some(newer) = spool.as_ref().and_then(|s| part_of(path, s)) {
+        bail!("{}: is a part of {newer}: give {newer}", path.display(), newer = newer.display());
+    }
     let Some(spool) = spool else {
         let header = match header {
             Ok(header) => header,
@@ -113,15 +144,17 @@ fn trace(path: &Path) -> Result<ExitCode> {
             return say(path, &Outcome::Alive(header.pid));
         }
         let done = recover_trace(path, None, "recover").with_context(|| path.display().to_string())?;
+        ctl::clear_of(header.pid);
         return say(path, &Outcome::Finished(done));
     };
     if let Some(launcher) = spool.path().parent().and_then(run_dir::living_launcher) {
         say::print(&format!("{}: {}\n", path.display(), launchers(launcher)))?;
         return Ok(ExitCode::FAILURE);
     }
+    let pid = spool.pid()?;
     let folder = spool.path().parent().filter(|f| run_dir::launcher(f).is_some()).map(Path::to_path_buf);
     let outcome = match spool.alive()? {
-        true => Outcome::Alive(spool.pid()?),
+        true => Outcome::Alive(pid),
         // The history may have been moved since.
         false if spool.trace()? != std::path::absolute(path)? => {
             Outcome::Finished(spool.finish_in(path, None, "recover")?)
@@ -131,7 +164,16 @@ fn trace(path: &Path) -> Result<ExitCode> {
     if let Some(folder) = folder {
         remove_run_dir(&folder);
     }
+    if !matches!(outcome, Outcome::Alive(_)) {
+        ctl::clear_of(pid);
+    }
     say(path, &outcome)
+}
+
+/// The history of which this file is the older part: the next one was not begun before its program was killed.
+fn part_of(path: &Path, spool: &SpoolFile) -> Option<PathBuf> {
+    let newer = named_by(&std::path::absolute(path).ok()?)?;
+    (spool.trace().ok()? == newer).then_some(newer)
 }
 
 fn say(path: &Path, outcome: &Outcome) -> Result<ExitCode> {
@@ -243,7 +285,7 @@ mod tests {
         };
         let lines = |header: &Header| {
             let mut text = Vec::new();
-            vramscope_core::trace::write::line(&mut text, &vramscope_core::trace::Line::Header(header.clone()));
+            vramscope_core::trace::write::line(&mut text, &Line::Header(header.clone()));
             std::fs::write(&path, &text).unwrap();
             run(&Args { path: path.clone() }).unwrap();
             std::fs::read_to_string(&path).unwrap().lines().count()
@@ -251,6 +293,28 @@ mod tests {
         assert_eq!(lines(&header), 1);
         header.pid = DEAD;
         assert_eq!(lines(&header), 2, "a dead one's gets its last line");
+    }
+
+    #[test]
+    fn a_folder_names_what_nobody_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = tempfile::tempdir().unwrap();
+        let process = DEAD - 7;
+        let (spool, trace) = unwritten(runs.path(), process);
+        let open = folder.path().join("open.jsonl");
+        std::fs::write(&open, SpoolFile::read(&spool).unwrap().header_line().unwrap()).unwrap();
+        std::fs::write(folder.path().join("other.jsonl"), "{}\n").unwrap();
+        assert_eq!(unfinished(folder.path()), std::slice::from_ref(&open));
+        let socket = Path::new(vramscope_core::ctl::FOLDER).join(format!("vramscope-ctl.{process}"));
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        run(&Args { path: open.clone() }).unwrap();
+        assert!(unfinished(folder.path()).is_empty() && !socket.exists(), "nor is its socket left");
+        // Nor where the spool was gone before.
+        std::fs::remove_file(&spool).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        run(&Args { path: open.clone() }).unwrap();
+        assert!(!socket.exists());
+        assert!(!trace.exists());
     }
 
     #[test]

@@ -4,13 +4,12 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use vramscope_core::trace::Header;
 
 use super::new_file::Force;
-use super::run_dir::RunDir;
-use super::spool::SpoolFile;
-use super::{new_file, recover, say};
+use super::whole::Whole;
+use super::{new_file, say};
 use crate::flame::{self, Flame};
 use crate::html::zero;
 use crate::moment::{Moment, moments};
@@ -108,8 +107,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(file) = &args.html {
         return html(file, &args.traces, &args.symbols, args.force);
     }
-    let histories = args.traces.iter().map(|trace| whole(trace, &args.at)).collect::<Result<Vec<History>>>()?;
-    let [history] = &histories[..] else { anyhow::bail!("give a history") };
+    let [trace] = &args.traces[..] else { anyhow::bail!("give a history") };
+    let history = &said(trace, &Whole::of(trace), &args.at)?;
     let mut page = Page::new(args.color.paint(), &args.symbols, args.top);
     page.frames = args.frames.max(1);
     page.all_frames = args.all_frames;
@@ -161,8 +160,8 @@ fn draw(page: &mut Page, history: &History, moment: &Moment, file: &Path, force:
 }
 
 /// A history, and what had to be left out of it said.
-fn whole(trace: &Path, at: &[Moment]) -> Result<History> {
-    let history = read_at(trace, at)?;
+fn said(trace: &Path, file: &Whole, at: &[Moment]) -> Result<History> {
+    let history = read_at(trace, file, at)?;
     if let Some(damage) = &history.damage {
         say::line(&format!("{damage}; all else was read"));
     }
@@ -170,25 +169,28 @@ fn whole(trace: &Path, at: &[Moment]) -> Result<History> {
 }
 
 /// Histories for one page: those of the ranks of a job with one zero of time.
-fn together(traces: &[PathBuf]) -> Result<Vec<History>> {
-    let header = |path: &PathBuf| Batches::open(path).map_or_else(|_| Header::default(), |b| b.header().clone());
-    let headers: Vec<Header> = if traces.len() > 1 { traces.iter().map(header).collect() } else { Vec::new() };
+fn together(traces: &[PathBuf], files: &[Whole]) -> Result<Vec<History>> {
+    let header = |file: &Whole| Batches::open(file.file()).map_or_else(|_| Header::default(), |b| b.header().clone());
+    let headers: Vec<Header> = if traces.len() > 1 { files.iter().map(header).collect() } else { Vec::new() };
     let mut shifts = zero::of_headers(&headers);
     shifts.resize(traces.len(), 0);
-    let read = |(path, shift): (&PathBuf, &u64)| match shift {
-        0 => whole(path, &[]),
+    let later = |path: &Path, file: &Whole, shift: u64| -> Result<History> {
+        Ok(History { path: path.to_owned(), ..History::read_later(file.file(), &[], shift)? })
+    };
+    let read = |((path, file), shift): ((&PathBuf, &Whole), &u64)| match shift {
+        0 => said(path, file, &[]),
         // Only a history that is finished has times to be counted on from another's.
-        shift => match History::read_later(path, &[], *shift) {
+        shift => match later(path, file, *shift) {
             Ok(history) if history.footer.is_some() || history.exited => Ok(history),
-            _ => whole(path, &[]),
+            _ => said(path, file, &[]),
         },
     };
-    let mut histories = traces.iter().zip(&shifts).map(read).collect::<Result<Vec<History>>>()?;
+    let mut histories = traces.iter().zip(files).zip(&shifts).map(read).collect::<Result<Vec<History>>>()?;
     if let Some((right, says)) = zero::put_right(&histories, &shifts) {
         says.iter().for_each(|text| say::line(text));
-        for ((history, path), shift) in histories.iter_mut().zip(traces).zip(right) {
+        for ((history, (path, file)), shift) in histories.iter_mut().zip(traces.iter().zip(files)).zip(right) {
             if history.shift != shift {
-                *history = History::read_later(path, &[], shift)?;
+                *history = later(path, file, shift)?;
             }
         }
     }
@@ -197,10 +199,11 @@ fn together(traces: &[PathBuf]) -> Result<Vec<History>> {
 
 /// Writes the page. It has its name when it is whole, and not before.
 fn html(file: &Path, traces: &[PathBuf], symbols: &[PathBuf], force: Force) -> Result<ExitCode> {
-    let histories = together(traces)?;
+    let files: Vec<Whole> = traces.iter().map(|trace| Whole::of(trace)).collect();
+    let histories = together(traces, &files)?;
     let read: Vec<&Path> = histories.iter().map(|h| h.path.as_path()).collect();
     let mut text = Vec::new();
-    crate::html::write(&mut text, &histories, symbols)?.iter().for_each(|remark| say::line(remark));
+    crate::html::write(&mut text, &histories, symbols)?;
     new_file::write(file, &text, &read, force)?;
     say::line(&format!("{}: {}", file.display(), report::text::bytes(text.len() as u64)));
     Ok(ExitCode::SUCCESS)
@@ -208,118 +211,17 @@ fn html(file: &Path, traces: &[PathBuf], symbols: &[PathBuf], force: Force) -> R
 
 /// Reads a history, with what a spool still holds of it. The files stay as they are.
 pub fn read(path: &Path) -> Result<History> {
-    read_at(path, &[])
+    read_at(path, &Whole::of(path), &[])
 }
 
-/// The same, and keeps what was held at these moments.
-pub fn read_at(path: &Path, at: &[Moment]) -> Result<History> {
-    let history = match History::read_at(path, at) {
-        Ok(history) => history,
-        // Killed before its first line was whole: a spool may hold all of it.
-        Err(e) => return by_spool_alone(path, at).ok_or(e),
-    };
-    if history.footer.is_some() || history.header.spool.is_empty() {
-        return Ok(history);
+/// The same, of one that was looked at, and keeps what was held at these moments.
+fn read_at(path: &Path, file: &Whole, at: &[Moment]) -> Result<History> {
+    let mut history = History::read_at(file.file(), at)?;
+    history.path = path.to_path_buf();
+    let spool = Path::new(&history.header.spool);
+    // Without a launcher the library takes its spool away when all is written.
+    if history.footer.is_none() && !history.exited && !spool.as_os_str().is_empty() && !spool.exists() {
+        say::line("this history was never finished and its spool is gone: it may lack its last events");
     }
-    let spool = match SpoolFile::read(Path::new(&history.header.spool)) {
-        Ok(spool) => spool,
-        // Without a launcher the library takes its spool away when all is written.
-        Err(_) if history.exited => return Ok(history),
-        Err(_) => {
-            say::line("this history was never finished and its spool is gone: it may lack its last events");
-            return Ok(history);
-        }
-    };
-    // A spool of the same name may be another's by now.
-    if spool.pid().ok() != Some(history.header.pid) {
-        return Ok(history);
-    }
-    if spool.alive()? {
-        say::line(&format!("process {} still runs: this is what it has written so far", history.header.pid));
-        return Ok(history);
-    }
-    match with_spool(path, &spool, at) {
-        Ok(mut whole) => {
-            let more = whole.events.saturating_sub(history.events);
-            say::line(&match more {
-                0 => "this history was never finished (nothing is missing; vramscope recover adds the closing line)"
-                    .to_string(),
-                _ => format!(
-                    "this history was never finished: {} from {} (vramscope recover finishes it)",
-                    if more == 1 { "1 event comes".to_string() } else { format!("{more} events come") },
-                    history.header.spool
-                ),
-            });
-            whole.path = path.to_path_buf();
-            Ok(whole)
-        }
-        Err(e) => {
-            say::line(&format!("this history was never finished, and its spool cannot be used: {e:#}"));
-            Ok(history)
-        }
-    }
-}
-
-fn by_spool_alone(path: &Path, at: &[Moment]) -> Option<History> {
-    let spool = recover::by_trace(path)?;
-    if spool.alive().unwrap_or(true) {
-        return None;
-    }
-    let mut whole = with_spool(path, &spool, at).ok()?;
-    say::line(&format!(
-        "this history holds no whole line: what is told comes from {} (vramscope recover finishes it)",
-        spool.path().display()
-    ));
-    whole.path = path.to_path_buf();
-    Some(whole)
-}
-
-fn with_spool(path: &Path, spool: &SpoolFile, at: &[Moment]) -> Result<History> {
-    let folder = RunDir::create_in([std::env::temp_dir()])?;
-    let done = finish_copy(path, spool, folder.path(), at);
-    folder.remove();
-    done
-}
-
-fn finish_copy(path: &Path, spool: &SpoolFile, folder: &Path, at: &[Moment]) -> Result<History> {
-    let copy = folder.join(path.file_name().unwrap_or_default());
-    // (Killed between the two steps of a rotation, there is only the older part.)
-    if path.exists() {
-        std::fs::copy(path, &copy).with_context(|| copy.display().to_string())?;
-    }
-    // The older part of a rotated history is only read.
-    let older = |p: &Path| PathBuf::from(format!("{}.1", p.display()));
-    if older(path).exists() {
-        let target = std::path::absolute(older(path))?;
-        std::os::unix::fs::symlink(target, older(&copy)).with_context(|| older(&copy).display().to_string())?;
-    }
-    let done = spool.finish_in(&copy, None, "report")?;
-    History::read_at(&done.path, at)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::spool::tests::{DEAD, unwritten};
-    use vramscope_core::trace::{FORMAT, Header, Line, VERSION, write};
-
-    #[test]
-    fn an_unfinished_history_is_read_with_its_spool_and_stays_as_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let (spool, trace) = unwritten(folder.path(), DEAD);
-        let header = Header {
-            format: FORMAT.into(),
-            version: VERSION,
-            pid: DEAD,
-            spool: spool.display().to_string(),
-            ..Header::default()
-        };
-        let mut text = Vec::new();
-        write::line(&mut text, &Line::Header(header));
-        std::fs::write(&trace, &text).unwrap();
-        let history = read(&trace).unwrap();
-        assert_eq!((history.events, history.path.as_path()), (5, trace.as_path()));
-        assert_eq!(std::fs::read(&trace).unwrap(), text);
-        assert!(spool.exists());
-    }
+    Ok(history)
 }

@@ -41,19 +41,6 @@ pub enum Outcome {
     Empty,
 }
 
-/// What to do about a history without its last line, whose spool is there.
-pub fn advice(path: &Path, spool: &Path) -> Option<String> {
-    if spool.as_os_str().is_empty() || !spool.exists() {
-        return None;
-    }
-    let path = path.display();
-    let running = SpoolFile::read(spool).ok().filter(|s| s.alive().unwrap_or(false)).and_then(|s| s.pid().ok());
-    Some(match running {
-        Some(pid) => format!("{path}: process {pid} still runs: this is what it has written so far"),
-        None => format!("{path} was never finished: vramscope recover {path} first, to have its last events"),
-    })
-}
-
 impl SpoolFile {
     /// Reads a spool.
     pub fn read(path: &Path) -> Result<SpoolFile> {

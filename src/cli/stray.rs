@@ -75,6 +75,10 @@ pub fn histories(trace: &OsStr, run_dir: &Path, since: SystemTime, known: &HashS
         }
         let Ok(reader) = Reader::open(&entry.path()) else { continue };
         let header = reader.header();
+        // A snapshot is of one of the programs, and no program's history.
+        if header.is_snapshot() {
+            continue;
+        }
         if header.settings.get("VRAMSCOPE_RUN_DIR").is_some_and(|d| Path::new(d) == run_dir) {
             found.push(Stray { path: entry.path(), pid: header.pid, spool: PathBuf::from(&header.spool) });
         }
@@ -114,6 +118,10 @@ mod tests {
         let footer = text.trim_end().rfind('\n').unwrap() + 1;
         std::fs::write(&trace, &text[..footer]).unwrap();
         std::fs::write(folder.path().join("trace-2.jsonl"), "no history").unwrap();
+        // A snapshot that it was asked for names the same run.
+        let first = text.lines().next().unwrap().replacen("\"events_before\":0", "\"events_before\":5", 1);
+        std::fs::write(folder.path().join("trace-3.jsonl"), first + "\n").unwrap();
+        assert!(Reader::open(&folder.path().join("trace-3.jsonl")).unwrap().header().is_snapshot());
         let find = |pattern: &str, run_dir: &Path, known: &[&PathBuf]| {
             let known = known.iter().map(|p| p.to_path_buf()).collect();
             histories(folder.path().join(pattern).as_os_str(), run_dir, begun, &known)

@@ -10,7 +10,8 @@ use vramscope_core::trace::read::Reader;
 use vramscope_core::trace::{Frame, Line, Module, Symbol, write};
 
 use super::new_file::{Force, NewFile};
-use super::{raw_lines, say, spool};
+use super::whole::Whole;
+use super::{raw_lines, say};
 use crate::report::text::{clean, plural};
 use crate::symbols::Names;
 
@@ -41,9 +42,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.trace.is_dir() {
         bail!("{} is a folder: give a history file", args.trace.display());
     }
-    let done = symbolize(&args.trace, args.output.as_deref(), Names::new(&args.symbols), args.force)?;
+    let output = args.output.clone().unwrap_or_else(|| beside(&args.trace));
+    super::new_file::check(&output, &[&args.trace], args.force)?;
+    let file = Whole::of(&args.trace);
+    let done = symbolize(file.file(), Some(&output), Names::new(&args.symbols), args.force)
+        .map_err(|e| anyhow!("{}", file.named(&format!("{e:#}"))))?;
     for warning in &done.warnings {
-        say::line(&clean(warning));
+        say::line(&clean(&file.named(warning)));
     }
     say::print(&format!("{done}\n"))?;
     Ok(ExitCode::SUCCESS)
@@ -129,12 +134,9 @@ fn wanted(path: &Path) -> Result<Wanted> {
         w.warnings.push(format!("{damage}; all else is in the new history"));
     }
     w.part = if reader.header().dropped { 0 } else { reader.header().part };
-    let spool = &reader.header().spool;
-    if !finished {
-        let gone =
-            || format!("{}: was never finished, and its spool is gone: it may lack its last events", path.display());
-        let advice = spool::advice(path, Path::new(spool));
-        w.warnings.extend(advice.or_else(|| (!exited).then(gone)));
+    if !finished && !exited && !Path::new(&reader.header().spool).exists() {
+        let path = path.display();
+        w.warnings.push(format!("{path}: was never finished, and its spool is gone: it may lack its last events"));
     }
     Ok(w)
 }

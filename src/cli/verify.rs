@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::say;
+use super::whole::Whole;
 use crate::report::text::{clean, plural};
 use crate::verify::{Verdict, verify};
 
@@ -28,14 +29,15 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut code = 0;
     for trace in &args.traces {
-        match verify(trace) {
+        let file = Whole::of(trace);
+        match verify(file.file()) {
             Ok(verdict) => {
                 code = code.max(u8::from(!verdict.violations.is_empty()));
-                say::print(&if args.json { json(&verdict) } else { text(&verdict, args.quiet) })?;
+                say::print(&file.named(&if args.json { json(&verdict) } else { text(&verdict, args.quiet) }))?;
             }
             Err(e) => {
                 code = 2;
-                say::line(&say::plain(&e.to_string()));
+                say::line(&say::plain(&file.named(&e.to_string())));
             }
         }
     }

@@ -12,6 +12,7 @@ use super::basis::Basis;
 use super::holdings::Holdings;
 use crate::report::History;
 use crate::report::order::Order;
+use crate::report::pauses::Pauses;
 use crate::report::tries::Tries;
 use crate::symbols::file_name;
 
@@ -115,6 +116,7 @@ impl Run {
                     return None;
                 }
                 Line::Live(_, event) => {
+                    play.pauses.play(event);
                     play.held.was_live(event);
                     return None;
                 }
@@ -132,7 +134,7 @@ impl Run {
             play.work.allocations -= play.segments.0;
             play.work.bytes -= play.segments.1;
         }
-        history.exited = play.exited;
+        (history.exited, history.pauses) = (play.exited, play.pauses);
         let Play { held, work, marks, events, start, end, met, .. } = play;
         Run { history, held, work, marks, events, start, end, met }
     }
@@ -160,8 +162,6 @@ impl Run {
             says.push(
                 "a snapshot: what was live at one moment; it has no peak, no end and no allocations over time".into(),
             );
-        } else if h.is_part() {
-            says.push("the last part of a longer run (--max-trace): its peak and totals are of this part only".into());
         }
         says.extend(self.incomplete());
         if h.killed() {
@@ -195,6 +195,7 @@ struct Play {
     start: u64,
     end: u64,
     exited: bool,
+    pauses: Pauses,
 }
 
 impl Play {
@@ -214,6 +215,7 @@ impl Play {
             start: 0,
             end: 0,
             exited: false,
+            pauses: Pauses::default(),
         }
     }
 
@@ -254,6 +256,7 @@ impl Play {
             EventKind::Trim => work.trims += 1,
             EventKind::Mark => return self.mark(e),
             EventKind::Exit => self.exited = true,
+            EventKind::Pause | EventKind::Resume => self.pauses.play(e),
             _ => {}
         }
         if matches!(e.kind, EventKind::Alloc | EventKind::Free) && e.extra[2] > 0 {

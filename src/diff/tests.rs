@@ -243,7 +243,7 @@ fn snapshots_and_later_parts_are_compared_as_far_as_they_go() {
         s
     };
     let names = || names(&[(0x1010, "load()", 10), (0x1020, "forward()", 20), (0x1090, "main", 90)]);
-    for (part, says) in [(false, "after: a snapshot"), (true, "after: the last part of a longer run")] {
+    for (part, says) in [(false, "after: a snapshot"), (true, "after: only the last part of the run is left")] {
         let diff = compared([(&whole, names()), (&opening(part), names())], Basis::default());
         assert_eq!((diff.held, diff.changes.len()), ([184 * MIB; 2], 2));
         assert!(diff.caveats.iter().any(|c| c.starts_with(says)), "{:?}", diff.caveats);

@@ -15,6 +15,7 @@ use crate::moment::Moment;
 use crate::report::frames;
 use crate::report::history::History;
 use crate::report::order::Order;
+use crate::report::pauses::Pauses;
 use crate::symbols::Names;
 
 /// A frame of a stack, for a format.
@@ -55,8 +56,10 @@ pub struct Options {
 
 /// See the module.
 pub struct Source {
-    /// The file.
+    /// The file that was given.
     pub path: PathBuf,
+    /// What is read: it, or a finished copy of it.
+    pub file: PathBuf,
     /// What is asked for.
     pub selection: Selection,
     /// The definitions: header, devices, modules, stacks, Python places, notes, explained failures, footer. No state:
@@ -88,7 +91,7 @@ impl Source {
     pub fn open(path: &Path, symbols: &[PathBuf]) -> Result<Source> {
         let mut reader = open(path)?;
         let (mut threads, mut texts, mut contexts) = (BTreeMap::new(), HashMap::new(), HashMap::new());
-        let mut never_ended = HashSet::new();
+        let (mut never_ended, mut pauses) = (HashSet::new(), Pauses::default());
         let (mut marks, mut start, mut end, mut events, mut exited) = (Vec::new(), u64::MAX, 0, 0, false);
         let definitions = std::iter::from_fn(|| {
             loop {
@@ -97,6 +100,7 @@ impl Source {
                         (start, end) = (start.min(e.time), end.max(e.time));
                         events += 1;
                         exited |= e.kind == EventKind::Exit;
+                        pauses.play(&e);
                         if e.kind == EventKind::Context {
                             contexts.insert(e.context, e.extra[0] as u32);
                         }
@@ -108,6 +112,7 @@ impl Source {
                         }
                     }
                     Line::Live(_, e) => {
+                        pauses.play(&e);
                         start = start.min(e.time);
                         if e.kind == EventKind::Context {
                             contexts.insert(e.context, e.extra[0] as u32);
@@ -122,6 +127,7 @@ impl Source {
         let mut history = History::of_lines(definitions);
         history.damage = reader.damage().map(ToString::to_string);
         (history.path, history.events, history.end, history.exited) = (path.to_path_buf(), events, end, exited);
+        history.pauses = pauses;
         let text = |n: u32| texts.get(&n).cloned().unwrap_or_default();
         let mut marks: Vec<(u64, String)> = marks.into_iter().map(|(time, n)| (time, text(n))).collect();
         marks.sort_by_key(|m| m.0);
@@ -129,6 +135,7 @@ impl Source {
         names.know(&history.symbols);
         Ok(Source {
             path: path.to_path_buf(),
+            file: path.to_path_buf(),
             selection: Selection::default(),
             history,
             threads,
@@ -146,7 +153,7 @@ impl Source {
 
     /// When most was in use, as a report has it: PyTorch's tensors count in place of the segments that they lie in.
     pub fn peak(&self) -> Result<u64> {
-        Ok(History::read(&self.path)?.facts.ledger.peak.time)
+        Ok(History::read(&self.file)?.facts.ledger.peak.time)
     }
 
     /// When a moment is; none: no mark is called so.
@@ -187,7 +194,7 @@ impl Source {
             player.over |= failed.is_some();
         };
         let mut order = Order::new();
-        for line in open(&self.path)? {
+        for line in open(&self.file)? {
             match line {
                 Line::Live(thread, e) => player.was_live(thread, &e),
                 Line::Event(thread, e) => order.push(thread, e, &mut |thread, e| play(&mut player, thread, e)),

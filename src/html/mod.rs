@@ -28,7 +28,7 @@ use anyhow::{Error, Result, anyhow};
 use crate::reading::Batches;
 use crate::report::answers::{Answers, Asked};
 use crate::report::history::later;
-use crate::report::text::{Paint, plural};
+use crate::report::text::Paint;
 use crate::report::{History, Page};
 use page::Part;
 use run::Limits;
@@ -37,27 +37,21 @@ use stacks::Stacks;
 /// Entries of the answers' lists.
 const TOP: usize = 20;
 
-/// Writes one page about some histories. `symbols`: folders with the programs and libraries that ran. Gives what a person
-/// should know about it.
-pub fn write(out: &mut impl Write, histories: &[History], symbols: &[PathBuf]) -> Result<Vec<String>> {
+/// Writes one page about some histories. `symbols`: folders with the programs and libraries that ran.
+pub fn write(out: &mut impl Write, histories: &[History], symbols: &[PathBuf]) -> Result<()> {
     let limits = Limits::of(histories.len());
-    let (mut parts, mut remarks) = (Vec::new(), Vec::new());
+    let mut parts = Vec::new();
     for history in histories {
-        let batches = Batches::open(&history.path).map_err(|e| anyhow!("{e}"))?;
+        let batches = Batches::open(&history.file).map_err(|e| anyhow!("{e}"))?;
         let lines = batches.flatten().map(|(_, item)| later(item.line(), history.shift));
         let run = run::play(history, lines, &limits);
-        if run.events < history.events {
-            let lacks = plural(history.events - run.events, "event");
-            remarks.push(format!("{}: the page lacks the last {lacks}, which are not in the file yet; `vramscope recover` writes them into it", history.path.display()));
-        }
         // Names are looked up once for both.
         let mut page = Page::new(Paint::default(), symbols, TOP);
         let answers = Answers::of(&mut page, history, &Asked::default()).map_err(Error::msg)?;
         let stacks = Stacks::of(history, &mut page.names, run.holders.all());
         parts.push(Part { history, run, stacks, answers: serde_json::to_value(&answers)? });
     }
-    page::write(out, &parts)?;
-    Ok(remarks)
+    page::write(out, &parts)
 }
 
 #[cfg(test)]

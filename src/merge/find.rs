@@ -15,17 +15,10 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             found.push(path.clone());
             continue;
         }
-        let mut inside = Vec::new();
-        for entry in std::fs::read_dir(path).with_context(|| path.display().to_string())? {
-            let file = entry.with_context(|| path.display().to_string())?.path();
-            if is_history(&file) && file.is_file() && !is_another(&file) {
-                inside.push(file);
-            }
-        }
+        let inside = in_folder(path)?;
         if inside.is_empty() {
             bail!("{}: no history in it (a .jsonl or .jsonl.zst file)", path.display());
         }
-        inside.sort();
         found.extend(inside);
     }
     let mut once = Vec::new();
@@ -36,6 +29,19 @@ pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         new
     });
     Ok(found)
+}
+
+/// The histories in a folder, in order.
+pub fn in_folder(path: &Path) -> Result<Vec<PathBuf>> {
+    let mut inside = Vec::new();
+    for entry in std::fs::read_dir(path).with_context(|| path.display().to_string())? {
+        let file = entry.with_context(|| path.display().to_string())?.path();
+        if is_history(&file) && file.is_file() && !is_another(&file) {
+            inside.push(file);
+        }
+    }
+    inside.sort();
+    Ok(inside)
 }
 
 fn is_history(path: &Path) -> bool {

@@ -51,6 +51,8 @@ pub struct Program {
     /// Why the history may not hold all that the program did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
+    /// Recording was paused meanwhile.
+    pub paused: bool,
     /// What could not be read of the history.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<String>,
@@ -139,8 +141,13 @@ impl Answers {
         // What the history itself says (`vramscope symbolize`) needs no file.
         page.names.know(&history.symbols);
         let moments = if asked.at.is_empty() { vec![Moment::Peak, Moment::End] } else { asked.at.clone() };
-        let leaks = suspects::of(page, history);
-        let holes = history.facts.holes.iter().find(|h| !h.failure && h.segments > 0);
+        let mut leaks = suspects::of(page, history);
+        let mut holes = history.facts.holes.iter().find(|h| !h.failure && h.segments > 0);
+        if history.pauses.any() {
+            // What is there but was not recorded looks like free memory, and what was freed then as if it stayed.
+            leaks.suspects.clear();
+            holes = None;
+        }
         let mut holders = Vec::new();
         for wanted in &moments {
             holders.push(holders::of(page, history, wanted, asked.by)?);
@@ -180,6 +187,7 @@ fn program(history: &History) -> Program {
         killed: history.killed(),
         last_part_only: history.is_part(),
         snapshot: history.is_snapshot(),
+        paused: history.pauses.any(),
         incomplete: history.incomplete(history.events),
         damage: history.damage.clone(),
     }

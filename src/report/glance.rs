@@ -237,17 +237,16 @@ pub fn section(page: &mut Page, history: &History, glance: &Glance) {
         return;
     }
     let p = &glance.peak;
-    page.row("peak", &format!("{} active at {}{}", bytes(p.active), time(p.time), owners(p)));
-    page.row(
-        "reserved",
-        &format!(
-            "{} at most, at {}; {} of it ({}) more than was ever active at once",
-            bytes(glance.reserved_peak),
-            time(glance.reserved_peak_time),
-            bytes(glance.waste_bytes),
-            part(glance.waste)
-        ),
-    );
+    let recorded = if history.pauses.any() { " as far as was recorded" } else { "" };
+    page.row("peak", &format!("{} active at {}{recorded}{}", bytes(p.active), time(p.time), owners(p)));
+    let unused = match history.pauses.any() {
+        true => "what was active while recording was paused is not known".to_string(),
+        false => {
+            format!("{} of it ({}) more than was ever active at once", bytes(glance.waste_bytes), part(glance.waste))
+        }
+    };
+    let (most, at) = (bytes(glance.reserved_peak), time(glance.reserved_peak_time));
+    page.row("reserved", &format!("{most} at most, at {at}; {unused}"));
     let e = &glance.end;
     page.row("at the end", &format!("{} active, {} reserved", bytes(e.active), bytes(e.reserved)));
     if glance.failed > 0 {

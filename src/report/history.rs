@@ -11,6 +11,7 @@ use vramscope_core::trace::{Device, Footer, Frame, Header, Line, Lost, Module, N
 use super::errors::Errors;
 use super::facts::Facts;
 use super::order::Order;
+use super::pauses::Pauses;
 use super::pool::PoolWork;
 use super::sizes::Sizes;
 use super::state::State;
@@ -36,8 +37,10 @@ pub enum At {
 /// A history.
 #[derive(Debug, Default)]
 pub struct History {
-    /// The file.
+    /// The file that was given.
     pub path: PathBuf,
+    /// What was read: it, or a finished copy of it.
+    pub file: PathBuf,
     /// Its first line.
     pub header: Header,
     /// The GPUs.
@@ -60,6 +63,8 @@ pub struct History {
     pub footer: Option<Footer>,
     /// The program's exit handlers ran: every event was written, whether or not anybody wrote the last line.
     pub exited: bool,
+    /// When the program had recording paused.
+    pub pauses: Pauses,
     /// What could not be read, with file and line.
     pub damage: Option<String>,
     /// Events read.
@@ -102,7 +107,7 @@ impl History {
         let lines = batches.by_ref().flatten().map(|(_, item)| later(item.line(), shift));
         let mut history = History::of_lines_at(std::iter::once(header).chain(lines), wanted);
         history.shift = shift;
-        history.path = path.to_path_buf();
+        (history.path, history.file) = (path.to_path_buf(), path.to_path_buf());
         history.damage = batches.damage().map(ToString::to_string);
         let ids = history.errors.freed_twice();
         if !ids.is_empty() {
@@ -152,6 +157,7 @@ impl History {
                 Line::Footer(footer) => h.footer = Some(footer),
                 Line::Live(thread, event) => {
                     let event = possible(&event);
+                    h.pauses.play(&event);
                     h.state.was_live(&event);
                     h.facts.was_live(thread, &event, &h.state);
                 }
@@ -173,6 +179,7 @@ impl History {
     fn play(&mut self, thread: u32, e: &Event) {
         let e = &possible(e);
         self.exited |= e.kind == EventKind::Exit;
+        self.pauses.play(e);
         self.start = if self.events == 0 { e.time } else { self.start };
         self.events += 1;
         self.end = self.end.max(e.time);
@@ -234,9 +241,7 @@ impl History {
 
     /// Whether it is what was live at one moment of a program that went on.
     pub fn is_snapshot(&self) -> bool {
-        // No part of a rotated history is the first and has events before it.
-        let by_header = self.header.part == 0 && self.header.events_before > 0;
-        by_header || self.footer.as_ref().is_some_and(|f| f.end == "snapshot")
+        self.header.is_snapshot() || self.footer.as_ref().is_some_and(|f| f.end == "snapshot")
     }
 
     /// Why it may not hold all that its program did, where `read` events were read; none if it does, up to the program's end or
@@ -247,7 +252,7 @@ impl History {
         }
         let Some(footer) = &self.footer else {
             let why = "the history is not finished: its program still runs, or was killed, or the end of the file was cut off";
-            return (!self.exited).then(|| why.to_string());
+            return if self.exited { self.left_out() } else { Some(why.to_string()) };
         };
         let held = self.header.events_before.saturating_add(read);
         match footer.end.as_str() {
@@ -257,8 +262,20 @@ impl History {
                 let fewer = plural(footer.events - held, "event");
                 Some(format!("the history lacks lines: it has {fewer} fewer than its last line counts"))
             }
-            _ => None,
+            _ => self.left_out(),
         }
+    }
+
+    /// What was left out on purpose, and nobody knows: the peak, failures and leaks may have been in it.
+    fn left_out(&self) -> Option<String> {
+        let dropped = self.is_part().then(|| {
+            let before = plural(self.header.events_before, "event");
+            format!(
+                "only the last part of the run is left: {before} before it were dropped, and what was then is not known (a larger --max-trace keeps more)"
+            )
+        });
+        let why: Vec<String> = dropped.into_iter().chain(self.pauses.why()).collect();
+        (!why.is_empty()).then(|| why.join("; "))
     }
 
     /// Whether another tool recorded it, without any call stack: all allocations seem to be of one place, and nothing that grows

@@ -25,6 +25,7 @@ pub mod named;
 pub mod oom;
 pub mod order;
 pub mod owners;
+pub mod pauses;
 pub mod pinned;
 pub mod pool;
 pub mod python;

@@ -318,6 +318,8 @@ pub fn section(page: &mut Page, history: &History, leaks: &Leaks) {
     if growing.is_empty() {
         let what = if history.is_placeless() {
             "not looked for: there are no call stacks to tell places by"
+        } else if history.pauses.any() {
+            "not looked for: recording was paused, and what was freed or kept then is not known"
         } else if leaks.steps.is_some() {
             "nothing grows from step to step"
         } else {

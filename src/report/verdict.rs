@@ -65,13 +65,22 @@ impl Verdict {
         if a.program.snapshot {
             return snapshot(a);
         }
-        let all = [out_of_memory, leak, bad_free, waste, driver_time, preallocation, never_freed, outside, killed];
-        let (about, text) = all.iter().find_map(|f| f(a)).unwrap_or_else(|| fine(a));
-        let verdict = Verdict { about, text };
+        let whole = [out_of_memory, leak, bad_free, waste, driver_time, preallocation, never_freed, outside, killed];
+        // Who holds what, and what is needed, nobody knows of a time in which recording was paused.
+        let paused = [out_of_memory, bad_free, driver_time, killed];
+        let all = if a.program.paused { &paused[..] } else { &whole[..] };
+        let verdict = match (all.iter().find_map(|f| f(a)), &a.program.incomplete) {
+            (None, Some(why)) if a.program.paused => return Verdict { about: About::Unfinished, text: why.clone() },
+            (said, _) => said.unwrap_or_else(|| fine(a)),
+        };
+        let verdict = Verdict { about: verdict.0, text: verdict.1 };
         match &a.program.incomplete {
             None => verdict,
             Some(why) if verdict.is_bad() => Verdict { text: format!("{}; and {why}", verdict.text), ..verdict },
-            Some(why) => Verdict { about: About::Unfinished, text: format!("{why}; up to there {}", verdict.text) },
+            Some(why) => {
+                let of = if a.program.last_part_only { "of what is left" } else { "up to there" };
+                Verdict { about: About::Unfinished, text: format!("{why}; {of}: {}", verdict.text) }
+            }
         }
     }
 }
@@ -322,7 +331,7 @@ mod tests {
         assert!(
             v.is_bad()
                 && v.text.starts_with("the history is not finished: ")
-                && v.text.contains("; up to there nothing wrong")
+                && v.text.contains("; up to there: nothing wrong")
         );
         for end in ["cut", "stopped"] {
             s.footer(end);

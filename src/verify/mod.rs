@@ -11,6 +11,7 @@ use vramscope_core::trace::{Footer, Header, Line, Lost};
 
 use crate::import::lines::IMPORTED;
 use crate::reading::Batches;
+use crate::report::pauses::Pauses;
 use definitions::Definitions;
 use findings::{At, Findings};
 use memory::Books;
@@ -99,6 +100,7 @@ struct Check {
     lost_so_far: Lost,
     footer: Option<(Footer, At)>,
     exited: bool,
+    pauses: Pauses,
     after_footer: bool,
     last: At,
 }
@@ -116,6 +118,7 @@ impl Check {
             lost_so_far: Lost::default(),
             footer: None,
             exited: false,
+            pauses: Pauses::default(),
             after_footer: false,
             last: At::default(),
         }
@@ -125,6 +128,7 @@ impl Check {
         self.follows(at);
         let findings = &mut self.findings;
         self.exited |= e.kind == EventKind::Exit;
+        self.pauses.play(e);
         self.definitions.event(e, at, findings);
         self.threads.event(thread, e, at, findings);
         if e.kind == EventKind::RegionBegin {
@@ -141,7 +145,10 @@ impl Check {
         self.definitions.line(line, at, &mut self.findings);
         match line {
             Line::Thread(thread) => self.threads.line(thread, at, &mut self.findings),
-            Line::Live(thread, e) => self.books.event(*thread, e, at, &mut self.findings),
+            Line::Live(thread, e) => {
+                self.pauses.play(e);
+                self.books.event(*thread, e, at, &mut self.findings);
+            }
             Line::Lost(lost) => self.lost_so_far = lost.clone(),
             Line::Footer(footer) => self.footer = Some((footer.clone(), at)),
             _ => {}
@@ -262,6 +269,7 @@ impl Check {
         say(self.regions.open() as u64, region, "# open at the end");
         say(self.regions.crossing, region, "# crossing others (NVTX domains need not nest)");
         say(self.sums.explained, ["sum", "sums"], "# read while another thread changed them");
+        allowed.extend(self.pauses.why());
         allowed.extend(self.sums.said());
         allowed
     }

@@ -213,6 +213,8 @@ fn labels(history: &History) -> Vec<String> {
                     assert!(open.insert(e.id, name).is_none());
                 }
                 EventKind::RegionEnd => all.push(format!("-{}", open.remove(&e.id).expect("an open region"))),
+                EventKind::Pause => all.push("(".to_owned()),
+                EventKind::Resume => all.push(")".to_owned()),
                 EventKind::Mark => all.push(format!("!{}", texts[&e.extra[0]])),
                 EventKind::Alloc => all.push(format!("a{}", e.bytes >> 20)),
                 EventKind::Free => all.push("f".to_owned()),
@@ -273,12 +275,20 @@ fn a_region_in_which_nothing_is_costs_little() {
 
 #[test]
 fn a_pause() {
-    let run = api("pause").run(Mode::Pooled);
+    let run = api("pause").talks().run(Mode::Pooled);
     said(&run);
     let history = run.history();
     let stacks: Vec<(u64, bool)> = history.of(EventKind::Alloc).map(|e| (e.bytes >> 20, e.stack != 0)).collect();
-    assert_eq!(stacks, [(1, true), (3, false), (5, true)], "what the driver gives is recorded, without stacks");
-    assert_eq!(labels(&history), ["a1", "a3", "f", "a5", "!seen"]);
+    assert_eq!(
+        stacks,
+        [(7, false), (1, true), (3, false), (5, true)],
+        "what the driver gives is recorded, without stacks"
+    );
+    assert_eq!(labels(&history), ["(", "a7", ")", "a1", "(", "a3", "f", ")", "a5", "!seen"], "and when it was");
+    let snapshot = History::read(&run.folder.path().join("paused.snapshot"));
+    let kinds = snapshot.lines.iter().filter_map(|l| if let Line::Live(_, e) = l { Some(e.kind) } else { None });
+    let told: Vec<EventKind> = kinds.filter(|k| matches!(k, EventKind::Pause | EventKind::Resume)).collect();
+    assert_eq!(told, [EventKind::Pause, EventKind::Resume], "what lives may not be all");
 }
 
 #[test]

@@ -125,6 +125,145 @@ fn text(lines: &[Line]) -> Vec<u8> {
     text
 }
 
+/// A file in this folder.
+fn written(folder: &Path, name: &str, lines: &[Line]) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, text(lines)).expect("a file");
+    path
+}
+
+/// The peak, a failure or a leak may have been in what is not there: nothing that is asserted of the whole run can be held.
+fn passes_nothing(path: &Path, whole: &Path, why: &str) {
+    for asserted in [
+        &["--max-peak", "1GiB"][..],
+        &["--max-reserved", "1GiB"],
+        &["--max-end", "1GiB"],
+        &["--max-waste", "100%"],
+        &["--no-failures"],
+        &["--no-leaks"],
+        &["--no-bad-frees"],
+        &["--whole"],
+    ] {
+        let (text, code) = said(&[&["check"], asserted].concat(), path);
+        let mut failed = text.lines().filter(|l| l.starts_with("FAILED ") && l.contains(why));
+        assert!(code == Some(1) && failed.next().is_some() && failed.next().is_none(), "{asserted:?}: {text}");
+    }
+    for [before, after] in [[whole, path], [path, whole]] {
+        let (text, code) = said(&["diff", "--fail-if-grew", "1GiB", &before.display().to_string()], after);
+        assert!(code == Some(1) && text.contains(why), "{text}");
+    }
+    let (report, code) = said(&["report", "--json"], path);
+    let answers: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let verdict = &answers["glance"]["verdict"];
+    assert!(code == Some(0) && verdict["about"] != "fine", "{verdict}");
+    assert!(verdict["text"].as_str().is_some_and(|t| t.contains(why)), "{verdict}");
+    let out = path.with_extension("csv").display().to_string();
+    assert!(said(&["export", "-f", "rmm", "--force", "-o", &out], path).0.contains(why));
+    assert_eq!(
+        (said(&["verify"], path).1, said(&["recover"], path).1),
+        (Some(0), Some(0)),
+        "the file is as it should be"
+    );
+}
+
+#[test]
+fn the_last_part_of_a_run_passes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = written(folder.path(), "whole.jsonl", &lines("exit"));
+    // Parts 3 and 4 of a run: 100 events were before them.
+    let (mut older, mut newer) = (lines("killed"), lines("exit"));
+    older.pop();
+    newer.drain(2..22);
+    for (all, part, before) in [(&mut older, 3, 100), (&mut newer, 4, 120)] {
+        if let Line::Header(header) = &mut all[0] {
+            (header.part, header.events_before) = (part, before);
+        }
+    }
+    if let Some(Line::Footer(footer)) = newer.last_mut() {
+        footer.events = 121;
+    }
+    if let Line::Thread(thread) = &mut newer[1] {
+        thread.sequence = 20;
+    }
+    written(folder.path(), "run.jsonl.1", &older);
+    let run = written(folder.path(), "run.jsonl", &newer);
+    passes_nothing(&run, &whole, "only the last part of the run is left: 100 events before it were dropped");
+    let (text, code) = said(&["symbolize"], &run);
+    assert_eq!(code, Some(0), "{text}");
+    // The older part is no history of its own: above all, nothing is written into it.
+    let older_part = folder.path().join("run.jsonl.1");
+    let bytes = fs::read(&older_part).expect("the older part");
+    for command in ["report", "check --whole", "verify", "recover", "symbolize", "merge", "export -f rmm"] {
+        let (text, code) = said(&command.split(' ').collect::<Vec<_>>(), &older_part);
+        assert!(code == Some(2) && text.contains(&format!("give {}", run.display())), "{command}: {text}");
+    }
+    assert_eq!(fs::read(&older_part).expect("the older part"), bytes);
+    let copy = folder.path().join("run.symbols.jsonl");
+    passes_nothing(&copy, &whole, "only the last part of the run is left");
+    // Nothing was dropped of a run of two parts.
+    let all = [(&mut older, 0, 0), (&mut newer, 1, 20)];
+    for (all, part, before) in all {
+        if let Line::Header(header) = &mut all[0] {
+            (header.part, header.events_before) = (part, before);
+        }
+    }
+    if let Some(Line::Footer(footer)) = newer.last_mut() {
+        footer.events = 21;
+    }
+    written(folder.path(), "run.jsonl.1", &older);
+    written(folder.path(), "run.jsonl", &newer);
+    assert_eq!(said(&["check", "--max-peak", "1GiB", "--no-failures", "--whole"], &run), (String::new(), Some(0)));
+}
+
+/// What was made in a pause may be most of what there was.
+#[test]
+fn a_paused_recording_passes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = written(folder.path(), "whole.jsonl", &lines("exit"));
+    let event = |kind, time| Line::Event(1, Event { kind, time, ..Event::default() });
+    let with = |pauses: &[(EventKind, usize)]| {
+        let mut all = lines("exit");
+        for (kind, at) in pauses.iter().rev() {
+            all.insert(2 + at, event(*kind, *at as u64));
+        }
+        if let Some(Line::Footer(footer)) = all.last_mut() {
+            footer.events += pauses.len() as u64;
+        }
+        all
+    };
+    let (pause, resume) = (EventKind::Pause, EventKind::Resume);
+    for (pauses, why) in [
+        (
+            &[(pause, 3), (resume, 9)][..],
+            "recording was paused from 3 ns to 9 ns (6 ns): what happened then is unknown",
+        ),
+        (&[(pause, 0)], "recording was paused from 0 s on"),
+        (&[(pause, 1), (resume, 2), (pause, 3), (resume, 4)], "recording was paused 2 times, from 1 ns to 4 ns"),
+    ] {
+        let path = written(folder.path(), "paused.jsonl", &with(pauses));
+        passes_nothing(&path, &whole, why);
+        assert!(said(&["verify"], &path).0.contains(why));
+    }
+    // What a snapshot holds is what was recorded.
+    let mut snapshot = lines("exit");
+    snapshot.drain(2..23);
+    let alloc = Event { kind: EventKind::Alloc, memory: Memory::Device, id: 1, address: 1 << 20, ..Event::default() };
+    let live = [(pause, 3), (resume, 9)].map(|(kind, time)| Event { kind, time, ..Event::default() });
+    let live = live.into_iter().chain([Event { bytes: 1 << 20, ..alloc }]);
+    snapshot.splice(2..2, live.map(|e| Line::Live(1, e)));
+    if let Line::Header(header) = &mut snapshot[0] {
+        header.events_before = 22;
+    }
+    if let Some(Line::Footer(footer)) = snapshot.last_mut() {
+        (footer.events, footer.end) = (22, "snapshot".into());
+    }
+    let path = written(folder.path(), "snapshot.jsonl", &snapshot);
+    let (text, code) = said(&["check", "--max-peak", "1GiB"], &path);
+    assert!(code == Some(1) && text.contains("recording was paused from 3 ns to 9 ns"), "{text}");
+    let report = said(&["report"], &path).0.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(report.contains("; and recording was paused"), "{report}");
+}
+
 /// One rule for all commands: what judges a history ends with 1 where it may not hold all that its program did; what shows
 /// or converts it says so on stderr, and ends with 0; nothing that can be read is 2.
 #[test]

@@ -293,7 +293,10 @@ static void case_cost(void) {
 }
 
 static void case_pause(void) {
+  CALL(vramscope_pause);
   primary(0);
+  take(7 * MB);
+  CALL(vramscope_resume);
   take(MB);
   CALL(vramscope_pause);
   CUdeviceptr p = take(3 * MB);
@@ -304,6 +307,7 @@ static void case_pause(void) {
   CALL(vramscope_resume);
   take(5 * MB);
   CALL(vramscope_mark, "seen");
+  REQUIRE(CALL(vramscope_snapshot, "paused.snapshot") == 0);
 }
 
 static void case_snapshot(void) {

@@ -13,7 +13,7 @@ use super::output::TraceFile;
 use super::spool::Spool;
 use super::writer::{Options, Writer, number};
 use crate::trace::older_part;
-use crate::trace::read::{Damage, Reader, missing, parts};
+use crate::trace::read::{Damage, ReadError, ReadErrorKind, Reader, missing, part_of, parts};
 use crate::trace::source::whole;
 use crate::trace::{Footer, Header, Line, Lost};
 
@@ -212,6 +212,10 @@ fn survey_with(path: &Path, files: &[PathBuf]) -> io::Result<Held> {
     }
     let mut reader = Reader::open_part(path, whole.text).map_err(io::Error::other)?;
     let header = reader.header().clone();
+    if let Some(newer) = part_of(path, &header).filter(|_| !files.is_empty()) {
+        let kind = ReadErrorKind::OlderPart(newer);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, ReadError { path: path.to_owned(), kind }));
+    }
     held.begins = header.part == 0;
     let mut damage = if files.is_empty() { None } else { missing(path, files, &header) };
     if let [older, _] = files {

@@ -134,6 +134,11 @@ impl Header {
 }
 
 impl Header {
+    /// Whether it begins a snapshot: no part of a rotated history is the first and has events before it.
+    pub fn is_snapshot(&self) -> bool {
+        self.part == 0 && self.events_before > 0
+    }
+
     /// Whether both are of the same process: parts of one history.
     pub fn same_run(&self, other: &Header) -> bool {
         let run = |h: &Header| (h.pid, h.start_seconds, h.start_nanoseconds);

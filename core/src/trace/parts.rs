@@ -32,7 +32,7 @@ pub(crate) fn missing(path: &Path, files: &[PathBuf], header: &Header) -> Option
         let what = format!("this last part of the history is missing; what is read is part {}", header.part);
         return if last { None } else { damage(path, what) };
     }
-    if header.part == 0 || header.dropped || is_older_part(path, header) {
+    if header.part == 0 || header.dropped {
         return None;
     }
     let older = super::older_part(path);
@@ -49,12 +49,19 @@ pub(crate) fn missing(path: &Path, files: &[PathBuf], header: &Header) -> Option
     damage(&older, format!("part {part} of the history, which comes before {behind}, is missing ({instead})"))
 }
 
-/// Whether this is the older part of a rotated history, given by its own name: the part before it was dropped.
-fn is_older_part(path: &Path, header: &Header) -> bool {
-    let newer = path.to_str().and_then(|p| p.strip_suffix(".1")).map(Path::new);
-    let newer = newer.and_then(|newer| Chunks::open_part(newer, u64::MAX).ok());
-    newer
-        .is_some_and(|newer| newer.header().same_run(header) && header.part.checked_add(1) == Some(newer.header().part))
+/// The history of which the file with this header is the older part, given by its own name. Alone it has no end, and one written
+/// into it would be damage.
+pub(crate) fn part_of(path: &Path, header: &Header) -> Option<PathBuf> {
+    let newer = named_by(path)?;
+    let there = Chunks::open_part(&newer, u64::MAX).ok()?;
+    let there = there.header();
+    (there.same_run(header) && header.part.checked_add(1) == Some(there.part)).then_some(newer)
+}
+
+/// The history whose older part has this name.
+pub fn named_by(path: &Path) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    path.as_os_str().as_bytes().strip_suffix(b".1").map(|newer| std::ffi::OsStr::from_bytes(newer).into())
 }
 
 /// Counts events from part to part.

@@ -17,8 +17,8 @@ use crate::event::EventKind;
 
 pub use super::batch::{Batch, Chunk, Item, Items};
 pub use super::parse::Parser;
-pub(crate) use super::parts::missing;
-pub use super::parts::{Held, parts};
+pub use super::parts::{Held, named_by, parts};
+pub(crate) use super::parts::{missing, part_of};
 
 /// Why a history cannot be read at all.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub enum ReadErrorKind {
     NotHistory,
     /// Written by a newer version, of this format number.
     Newer(u32),
+    /// It is the older part of this history.
+    OlderPart(PathBuf),
 }
 
 impl fmt::Display for ReadError {
@@ -54,6 +56,9 @@ impl fmt::Display for ReadError {
             ReadErrorKind::NotHistory => f.write_str(
                 "line 1: not a history of vramscope; give the .jsonl or .jsonl.zst file that `vramscope run` wrote",
             ),
+            ReadErrorKind::OlderPart(newer) => {
+                write!(f, "is a part of {newer}, which is read with it: give {newer}", newer = newer.display())
+            }
             ReadErrorKind::Newer(version) => write!(
                 f,
                 "line 1: written in format {version}, this vramscope reads up to {VERSION}; use the version that wrote it or a newer one"
@@ -145,6 +150,9 @@ impl Chunks {
         let files: Vec<PathBuf> = rest.iter().cloned().collect();
         let first = rest.pop_front().unwrap_or_else(|| path.to_owned());
         let chunks = Chunks::open_part(&first, u64::MAX)?;
+        if let Some(newer) = part_of(path, &chunks.header) {
+            return Err(ReadError { path: path.to_owned(), kind: ReadErrorKind::OlderPart(newer) });
+        }
         let missing = missing(path, &files, &chunks.header);
         Ok(Chunks { rest, missing, ..chunks })
     }

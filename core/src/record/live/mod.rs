@@ -69,6 +69,8 @@ pub struct Live {
     contexts: BTreeMap<u16, (u32, Event)>,
     /// Mappings by their address.
     maps: BTreeMap<u64, (u32, Event)>,
+    /// The first pause of recording, and the last end of one if it goes on.
+    pauses: Vec<(u32, Event)>,
     now: Moment,
     /// Entries at most.
     most: usize,
@@ -114,6 +116,12 @@ impl Live {
             EventKind::Map => drop(self.maps.insert(event.address, (thread, *event))),
             EventKind::Unmap => self.unmap(event.address, event.bytes),
             EventKind::Export => self.export(event.id),
+            EventKind::Pause | EventKind::Resume => {
+                self.pauses.truncate(1);
+                if event.kind == EventKind::Resume || self.pauses.is_empty() {
+                    self.pauses.push((thread, *event));
+                }
+            }
             _ => {}
         }
     }

@@ -29,13 +29,14 @@ impl Live {
         }
     }
 
-    /// What is live: contexts first, then segments, allocations, mappings.
+    /// What is live: contexts first, then segments, allocations, mappings; before them pauses, in which tensors were made that
+    /// are not among them.
     fn lines(&self) -> Vec<(u32, Event)> {
         let mut entries: Vec<&Entry> = self.entries().collect();
         entries.sort_unstable_by_key(|e| (e.event.kind != EventKind::SegmentAlloc, e.event.id));
         let contexts = self.contexts.values().copied();
         let entries = entries.into_iter().map(|e| (e.thread, e.event));
-        contexts.chain(entries).chain(self.maps.values().copied()).collect()
+        self.pauses.iter().copied().chain(contexts).chain(entries).chain(self.maps.values().copied()).collect()
     }
 
     /// A copy of what is live now, to be written while the writer goes on; so much is lost by now.
