@@ -11,7 +11,7 @@ use crate::report::answers::{Answers, Asked};
 use crate::report::by::{self, List};
 use crate::report::frames::Shown;
 use crate::report::growth::suspect::Kind;
-use crate::report::text::{Paint, bytes, clean, part, plural, time};
+use crate::report::text::{Paint, bytes, clean, count, part, plural, time};
 use crate::report::{History, Page};
 
 /// Asserts what a history must hold: exit code 0 if all of it holds, 1 if not, 2 if the history cannot be read
@@ -104,7 +104,8 @@ pub fn failures(args: &Args, a: &Answers, history: &History) -> Vec<String> {
     let top = |moment: &str| a.holders.iter().find(|h| h.moment == moment).map_or(String::new(), |h| most(&h.list));
     let mut limit = |flag: &str, most: Option<u64>, is: u64, when: u64, top: String| {
         if let Some(most) = most.filter(|m| is > *m) {
-            failed.push(format!("{flag} {}: {} at {}{top}", bytes(most), bytes(is), time(when)));
+            let (most, is) = told_apart(most, is);
+            failed.push(format!("{flag} {most}: {is} at {}{top}", time(when)));
         }
     };
     limit("--max-peak", args.max_peak, g.peak.active, g.peak.time, top("peak"));
@@ -115,12 +116,16 @@ pub fn failures(args: &Args, a: &Answers, history: &History) -> Vec<String> {
     };
     limit("--max-host", args.max_host, host(&g.peak).max(host(&g.end)), g.peak.time, String::new());
     if let Some(most) = args.max_waste.filter(|m| g.waste > *m) {
+        let shares = match (part(most), part(g.waste)) {
+            (one, other) if one == other => (format!("{} %", most * 100.0), format!("{} %", g.waste * 100.0)),
+            shares => shares,
+        };
         let pin = a.holes.as_ref().and_then(|h| h.pins.first());
         let pin = pin.map_or(String::new(), |p| format!("; {} of it behind tensors of {}", bytes(p.free), p.place));
         failed.push(format!(
             "--max-waste {}: {} ({} of {} reserved are never needed{pin})",
-            part(most),
-            part(g.waste),
+            shares.0,
+            shares.1,
             bytes(g.waste_bytes),
             bytes(g.reserved_peak)
         ));
@@ -135,8 +140,8 @@ pub fn failures(args: &Args, a: &Answers, history: &History) -> Vec<String> {
     if let Some(most) = args.max_allocations_per_step {
         match &a.leaks.steps {
             Some(steps) if steps.allocations > most => {
-                failed
-                    .push(format!("--max-allocations-per-step {most}: {} in {} steps", steps.allocations, steps.count));
+                let (is, steps) = (steps.allocations, plural(steps.count, "step"));
+                failed.push(format!("--max-allocations-per-step {most}: {is} a step, over {steps}"));
             }
             Some(_) => {}
             None => failed.push(format!("--max-allocations-per-step {most}: no steps were found in this history")),
@@ -180,6 +185,14 @@ pub fn failures(args: &Args, a: &Answers, history: &History) -> Vec<String> {
         }
     }
     failed
+}
+
+/// Two sizes, to the byte if they round alike.
+fn told_apart(most: u64, is: u64) -> (String, String) {
+    match (bytes(most), bytes(is)) {
+        (one, other) if one == other => (format!("{} bytes", count(most)), format!("{} bytes", count(is))),
+        both => both,
+    }
 }
 
 /// `; most (1.20 GiB) by train.py:20 forward < train.py:41 main`
@@ -238,6 +251,16 @@ mod tests {
             a.whole = true;
         });
         assert!(failed.is_empty(), "{failed:?}");
+    }
+
+    #[test]
+    fn what_rounds_alike_is_told_apart() {
+        let failed = check(|a| {
+            a.max_peak = Some(829 * MIB - 1);
+            a.max_end = None;
+        });
+        assert!(failed[0].starts_with("--max-peak 869,269,503 bytes: 869,269,504 bytes at "), "{}", failed[0]);
+        assert_eq!(told_apart(MIB, 2 * MIB), ("1.00 MiB".into(), "2.00 MiB".into()));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use super::python::Whose;
 use super::text::{bytes, count, plural, time};
 use super::{stacks, text};
 
+mod why;
+
 /// Parts of a suspect that are told one by one.
 const PARTS: usize = 8;
 /// What has no line of Python.
@@ -158,14 +160,13 @@ fn one(page: &Page, history: &History, s: &growing::Suspect, steps: Option<&Step
         }
     };
     let mut parts = merged(s.parts.iter().map(part));
-    let sites = s.parts.len();
     // What is made in the backward pass has no line of the user's: another part has.
     let all_parts = parts.len();
     parts.truncate(PARTS);
     let lead = parts.iter().find(|p| !p.backward).unwrap_or(&parts[0]);
     let (live, size) = s.live();
     let since = s.parts.iter().map(|p| p.since).min().unwrap_or(0);
-    let (evidence, advice) = say(s, sites, lead, steps);
+    let (evidence, advice) = why::say(s, lead, steps);
     Suspect {
         kind: s.kind,
         shape: s.shape,
@@ -205,92 +206,6 @@ fn merged(all: impl Iterator<Item = SuspectPart>) -> Vec<SuspectPart> {
     }
     parts.sort_by_key(|p| std::cmp::Reverse((p.bytes_per_step, p.bytes)));
     parts
-}
-
-/// Why, and what to do.
-fn say(s: &growing::Suspect, sites: usize, lead: &SuspectPart, steps: Option<&Steps>) -> (String, String) {
-    let over = match (s.shape, steps) {
-        (Shape::Linear | Shape::Swelling, Some(steps)) => format!("in each of {} steps", count(steps.count)),
-        (Shape::Staircase, Some(steps)) => format!("now and then in {} steps", count(steps.count)),
-        _ => "all along".to_string(),
-    };
-    let of_backward = format!("{} of {} more a step", bytes(s.backward as u64), bytes(s.bytes() as u64));
-    match s.kind {
-        Kind::GradientsAccumulating => (
-            format!(
-                "{of_backward} are made in the backward pass and stay, {over}: each new gradient is added to the one before it, as \
-                 part of a graph (create_graph=True) that reaches back through all steps, and nothing takes it away"
-            ),
-            "optimizer.zero_grad(set_to_none=True) before each backward(); no create_graph=True without need".to_string(),
-        ),
-        Kind::GraphRetained if s.shape == Shape::Bursts => (
-            format!(
-                "it climbs over {} rounds and goes at once, {} times, and no backward pass frees any of it: more than \
-                 each round's result stays",
-                count(s.bursts.1),
-                count(s.bursts.0)
-            ),
-            "with torch.no_grad(): (or torch.inference_mode()) around it, if nothing goes backward from there"
-                .to_string(),
-        ),
-        Kind::GraphRetained if s.backward * 10.0 >= s.bytes() => (
-            format!(
-                "{of_backward} are made in the backward pass, and stay {over} with more than what the lines result in: a graph of \
-                 gradients (create_graph=True), by a gradient or by what was made of one"
-            ),
-            "keep .item() or .detach() of a gradient, or of a penalty made of it; optimizer.zero_grad(set_to_none=True) before \
-             each backward(); no create_graph=True without need"
-                .to_string(),
-        ),
-        Kind::GraphRetained => (
-            format!(
-                "{} stay {over}, and not only what the lines result in: what lies between is known only to the graph (if no line \
-                 has several results that are all kept)",
-                plural(sites as u64, "tensor")
-            ),
-            "let go of the graph: .detach() what is carried on, .item() or .detach() what is added up, no \
-             retain_graph=True without need"
-                .to_string(),
-        ),
-        Kind::CacheGrowing if s.shape == Shape::Swelling => (
-            format!(
-                "each takes the place of the one before and is larger, {over}, while what else a step makes does not get \
-                 larger: something is joined to it and nothing taken away"
-            ),
-            "empty it where a new prompt or epoch begins, give it a limit, or keep the pieces on the CPU".to_string(),
-        ),
-        Kind::CacheGrowing => (
-            format!("one stays {over}, and each has a size of its own: something is made for each new key and kept"),
-            "give the cache a limit (functools.lru_cache(maxsize=...)), or fewer keys: lengths padded to a few sizes"
-                .to_string(),
-        ),
-        Kind::ReferencesKept if s.tensors && s.is_gradients() => (
-            format!("{of_backward} are made in the backward pass and stay, {over}: something in the program keeps gradients"),
-            "a list, a dictionary or a hook: keep .norm().item() or .detach().cpu() of a gradient, or drop it in time"
-                .to_string(),
-        ),
-        Kind::ReferencesKept if s.tensors && s.backward > 0.0 => (
-            format!(
-                "what stays {over} are results of their lines, and gradients ({} a step) no larger than these: something in \
-                 the program keeps both, or parameters or inputs, and they keep their .grad",
-                bytes(s.backward as u64)
-            ),
-            "a list, a dictionary or an attribute: drop the old model or input in time, or keep .detach() or .cpu() of it"
-                .to_string(),
-        ),
-        Kind::ReferencesKept if s.tensors => (
-            format!("what stays {over} is the result of its line: something in the program keeps it"),
-            "a list, a dictionary or an attribute: keep .item() or .detach().cpu() of it, or drop it in time".to_string(),
-        ),
-        Kind::ReferencesKept => (
-            format!("it is allocated {over}, and {:.0} of it are not freed", lead.count as f64),
-            "free it where the step ends, or allocate it once".to_string(),
-        ),
-        Kind::NeverFreed => (
-            "it does not grow; the program ended in good order without freeing it".to_string(),
-            "free it before the end, if the program is to be clean".to_string(),
-        ),
-    }
 }
 
 /// Writes the section.

@@ -302,7 +302,7 @@ impl Loop {
     }
 
     /// The stack of an operator in a line of `train.py`; of line 0: of the backward pass. `torch/optim/adam.py:step` is a
-    /// function of an installed package that the line calls, `/job/model.py:forward` one of the user's.
+    /// function of an installed package that the line calls, `/job/model.py:forward` one of the user's; with `<` between several, the innermost first.
     pub fn stack(&mut self, operator: &str, line: u32) -> u32 {
         let key = (operator.to_string(), line);
         if let Some(stack) = self.stacks.get(&key) {
@@ -316,7 +316,7 @@ impl Loop {
             let names = names.map(|function| named(function, "", 0)).to_vec();
             self.script.lines.push(Line::Symbol(Symbol { module: 4, offset, names }));
         }
-        if let Some((file, function)) = operator.split_once(':') {
+        for (file, function) in operator.split('<').filter_map(|frame| frame.split_once(':')) {
             let file = Path::new("/usr/lib/python3/dist-packages").join(file).display().to_string();
             frames.push(self.script.python(function, &file, 7));
         }

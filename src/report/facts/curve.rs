@@ -99,6 +99,11 @@ impl Rhythm {
         }
     }
 
+    /// The allocations at which it came first and last.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        self.last.map(|last| (last.saturating_sub(self.sum as u64), last))
+    }
+
     /// How much the intervals differ: deviation over mean; and from one to the next: 0 always alike, 1 at random.
     pub fn unevenness(&self) -> (f64, f64) {
         if self.n < 2.0 || self.sum == 0.0 {

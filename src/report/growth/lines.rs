@@ -30,10 +30,22 @@ impl<'a> Lines<'a> {
         &self.known[&stack]
     }
 
-    fn find(&mut self, stack: u32) -> Vec<u32> {
+    /// All Python lines of a stack, the outermost first, and whether each is the user's.
+    pub fn path(&mut self, stack: u32) -> Vec<(u32, bool)> {
         let frames = self.history.stacks.get(&stack).into_iter().flatten().rev();
         let places = frames.filter_map(|f| if let At::Python(place) = f { Some(*place) } else { None });
-        let all: Vec<(u32, bool)> = places.map(|place| self.line(place)).collect();
+        places.map(|place| self.line(place)).collect()
+    }
+
+    /// How many calls of PyTorch's modules a path goes through.
+    pub fn modules(&self, path: &[(u32, bool)]) -> usize {
+        let called =
+            |line: &(u32, bool)| self.history.python.get(&line.0).is_some_and(|p| p.function.ends_with("_call_impl"));
+        path.iter().filter(|line| called(line)).count()
+    }
+
+    fn find(&mut self, stack: u32) -> Vec<u32> {
+        let all = self.path(stack);
         let users: Vec<u32> = all.iter().filter(|(_, user)| *user).map(|(line, _)| *line).collect();
         if users.is_empty() { all.into_iter().map(|(line, _)| line).collect() } else { users }
     }

@@ -4,7 +4,7 @@
 //!
 //! - *gradients accumulating*: memory made in the backward pass stays, and PyTorch adds each step's gradients to those before, as
 //!   a graph. That only the native stacks tell; where they are missing, it is a graph that is retained.
-//! - *graph retained*: of what a line makes, more stays than its result ([`graph`]), and what the backward pass made of it
+//! - *graph retained*: intermediate results stay that nothing else can keep ([`graph`]), and what the backward pass made of them
 //!   (`create_graph=True`).
 //! - *graph retained*, in bursts: the same, climbing over many rounds, and all of it goes at once, and none in a backward pass.
 //! - *cache growing*: only results stay, and each has a size of its own.
@@ -28,6 +28,7 @@ mod inputs;
 mod left;
 pub mod lines;
 mod origin;
+mod repeat;
 pub mod shape;
 pub mod steps;
 pub mod suspect;
@@ -55,8 +56,9 @@ pub fn find(history: &History, names: &mut Names) -> Found {
     if history.is_placeless() {
         return Found::default();
     }
-    let steps = Steps::of(facts);
-    let mut look = Look { history, facts, steps: steps.as_ref(), lines: Lines::new(history), names };
+    let mut lines = Lines::new(history);
+    let steps = Steps::of(facts, &mut lines);
+    let mut look = Look { history, facts, steps: steps.as_ref(), lines, names };
     let growing = look.growing();
     let (tensors, others): (Vec<_>, Vec<_>) = growing.into_iter().partition(|(i, _)| look.is_tensor(*i));
     let mut suspects = look.of_tensors(tensors);
@@ -212,7 +214,7 @@ impl Look<'_> {
         let parts: Vec<Part> = grown.iter().map(|g| self.part(g)).collect();
         let all: f64 = parts.iter().map(|p| p.bytes).sum();
         let of_backward: f64 = parts.iter().filter(|p| self.is_backward(self.site(p.site))).map(|p| p.bytes).sum();
-        let graph = self.is_of_graph(&parts, self.steps.map_or(1, |s| s.count / 2));
+        let graph = self.is_of_graph(&parts, self.steps.map_or(1, |s| s.count / 2), 1);
         // What is no more than the rest may be the `.grad` of that.
         let more = graph || of_backward > (all - of_backward) * suspect::LEAVES;
         let kind = match () {

@@ -1,14 +1,14 @@
 //! The steps of a program's main loop, found from the history itself: what comes back regularly, and as often as most
-//! things do. A region or mark that came as often lends its name.
+//! things do ([`repeat`]). A region or mark of the program's that comes regularly counts before that.
 
 use serde::Serialize;
 
 use crate::report::facts::Facts;
 use crate::report::facts::curve::{Curve, Point};
-use crate::report::facts::site::Site;
+use crate::report::facts::regions::Named;
 
-/// Fewer are no loop.
-const FEWEST: u64 = 6;
+use super::lines::Lines;
+use super::repeat::{self, FEWEST};
 
 /// The steps of a loop.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -33,57 +33,21 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Finds them.
-    pub fn of(facts: &Facts) -> Option<Steps> {
-        let all = facts.allocations();
-        let regular = |s: &Site| {
-            let span = s.last.1.saturating_sub(s.first.1);
-            !s.torch && s.count >= FEWEST && span * 5 >= all * 2 && s.rhythm.is_regular()
-        };
-        let mut found: Vec<(u64, u32)> = Vec::new();
-        for (i, s) in facts.sites.all.iter().enumerate() {
-            // What is only kept may be the loading of a model, in which nothing is a step.
-            if regular(s) && s.stayed * 2 <= s.count {
-                found.push((s.count, i as u32));
+    /// Finds them. A region or mark of the program's own that comes regularly counts before what is found from allocations.
+    pub fn of(facts: &Facts, lines: &mut Lines) -> Option<Steps> {
+        let count = repeat::count(facts, lines);
+        let name = named(facts, count).filter(|(by, name)| {
+            // A mark an epoch, around a loop of several lines, is none of a step.
+            let rare = count.is_some_and(|count| name.count * 2 <= count && repeat::is_of_lines(facts, lines, count));
+            *by == "region" || !rare
+        });
+        let recurring = count.map(|count| recurring(facts, count));
+        match (recurring, name) {
+            (Some(steps), Some((by, name))) if as_often(name.count, steps.count) => {
+                Some(Steps { by, name: name.name.clone(), ..steps })
             }
-        }
-        found.sort_unstable();
-        let alike = |count: u64| {
-            let slack = (count / 50).max(1);
-            let from = found.partition_point(|(c, _)| c + slack < count);
-            let to = found.partition_point(|(c, _)| *c <= count + slack);
-            &found[from..to]
-        };
-        let (count, _) = *found.iter().max_by_key(|(count, _)| (alike(*count).len(), *count))?;
-        let members: Vec<u32> = alike(count).iter().map(|(_, i)| *i).collect();
-        let sites = &facts.sites.all;
-        // The first of a step, as far as that can be told, begins it.
-        let first = members.iter().filter(|i| sites[**i as usize].count == count);
-        let anchor = first.min_by_key(|i| sites[**i as usize].first.1)?;
-        let s = &sites[*anchor as usize];
-        let mut steps = Steps {
-            count,
-            by: "recurring",
-            time: s.last.0.saturating_sub(s.first.0) / (count - 1).max(1),
-            allocations: s.last.1.saturating_sub(s.first.1) / (count - 1).max(1),
-            points: beginnings(&s.curve, s.first.1, s.last.1, count),
-            members,
-            ..Steps::default()
-        };
-        steps.named(facts);
-        Some(steps)
-    }
-
-    /// Takes the name of a region or mark that came as often.
-    fn named(&mut self, facts: &Facts) {
-        let as_often = |count: u64| count.abs_diff(self.count) <= (self.count / 20).max(1);
-        let regions = facts.regions.paths().iter().filter(|p| as_often(p.count));
-        let best = regions.min_by_key(|p| (p.depth, std::cmp::Reverse(p.took)));
-        let marks = facts.regions.marked.values().filter(|m| as_often(m.count));
-        if let Some(region) = best {
-            (self.by, self.name) = ("region", region.name.clone());
-        } else if let Some(mark) = marks.min_by_key(|m| m.name.len()) {
-            (self.by, self.name) = ("mark", mark.name.clone());
+            (_, Some((by, name))) => told(facts, by, name),
+            (steps, None) => steps,
         }
     }
 
@@ -101,6 +65,76 @@ impl Steps {
     pub fn last(&self) -> u64 {
         self.points.last().map_or(0, |p| p.0)
     }
+}
+
+fn as_often(count: u64, steps: u64) -> bool {
+    count.abs_diff(steps) <= (steps / 20).max(1)
+}
+
+/// The steps of which there are so many, by the site that begins them.
+fn recurring(facts: &Facts, count: u64) -> Steps {
+    let sites = &facts.sites.all;
+    let members = repeat::alike(facts, count);
+    // The first of a step, as far as that can be told, begins it.
+    let first = members.iter().filter(|i| sites[**i as usize].count == count);
+    let Some(anchor) = first.min_by_key(|i| sites[**i as usize].first.1) else { return Steps::default() };
+    let s = &sites[*anchor as usize];
+    Steps {
+        count,
+        by: "recurring",
+        time: s.last.0.saturating_sub(s.first.0) / (count - 1).max(1),
+        allocations: average(s.last.1.saturating_sub(s.first.1), count),
+        points: beginnings(&s.curve, s.first.1, s.last.1, count),
+        members,
+        ..Steps::default()
+    }
+}
+
+/// The region or mark that tells the steps: one that came as often as things repeat; or else the outermost region in which most
+/// was allocated, or the rarest mark, that comes regularly.
+fn named(facts: &Facts, found: Option<u64>) -> Option<(&'static str, &Named)> {
+    let regions = facts.regions.paths().iter().map(|p| ("region", p));
+    let marks = facts.regions.marked.values().map(|m| ("mark", m));
+    let all: Vec<(&'static str, &Named)> = regions.chain(marks).collect();
+    let agrees = all.iter().filter(|(_, n)| found.is_some_and(|count| as_often(n.count, count)));
+    let key = |(by, n): &&(&'static str, &Named)| (*by == "mark", n.depth, std::cmp::Reverse(n.took), n.name.len());
+    if let Some(best) = agrees.min_by_key(key) {
+        return Some(*best);
+    }
+    let whole = facts.allocations();
+    let is_regular = |n: &Named| {
+        let span = n.rhythm.span().map_or(0, |(first, last)| last - first);
+        n.count >= FEWEST && !n.process && span * 5 >= whole * 2 && n.rhythm.is_regular()
+    };
+    let holds = |n: &Named| {
+        let inside = format!("{} > ", n.name);
+        let inner = facts.regions.paths().iter().filter(|p| p.name.starts_with(&inside)).map(|p| p.allocations);
+        (n.allocations + inner.sum::<u64>()) * 2 >= whole
+    };
+    let regular = all.iter().filter(|(by, n)| is_regular(n) && (*by == "mark" || holds(n)));
+    regular.min_by_key(|(by, n)| (*by == "mark", n.depth, n.count)).copied()
+}
+
+/// The steps that a region or mark tells.
+fn told(facts: &Facts, by: &'static str, name: &Named) -> Option<Steps> {
+    let (first, last) = name.rhythm.span()?;
+    let (from, to) = (name.curve.points().first()?, name.curve.points().last()?);
+    // What is allocated in the first comes after it began.
+    let points = beginnings(&name.curve, first, last, name.count).into_iter().map(|(at, step)| (at + 1, step));
+    Some(Steps {
+        count: name.count,
+        by,
+        name: name.name.clone(),
+        time: (to.time - from.time) / (to.nth - from.nth).max(1),
+        allocations: average(last - first, name.count),
+        points: points.collect(),
+        members: repeat::alike(facts, name.count),
+    })
+}
+
+/// Of all between the first and the last of so many.
+fn average(all: u64, count: u64) -> u64 {
+    (all as f64 / (count - 1).max(1) as f64).round() as u64
 }
 
 fn beginnings(curve: &Curve, first: u64, last: u64, count: u64) -> Vec<(u64, f64)> {

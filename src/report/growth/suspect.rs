@@ -72,7 +72,7 @@ pub struct Suspect {
 
 impl Suspect {
     /// A suspect of these parts.
-    pub(super) fn of(kind: Kind, shape: Shape, mut parts: Vec<Part>, backward: f64, tensors: bool) -> Suspect {
+    pub fn of(kind: Kind, shape: Shape, mut parts: Vec<Part>, backward: f64, tensors: bool) -> Suspect {
         parts.sort_by(|a, b| b.bytes.total_cmp(&a.bytes).then(b.live.1.cmp(&a.live.1)));
         Suspect { kind, shape, parts, bursts: (0, 0), backward, tensors }
     }

@@ -3,6 +3,7 @@ use crate::report::testing::{Loop, MIB, Script};
 use vramscope_core::event::{FreeHow, Source};
 
 mod graph;
+mod repeat;
 
 /// A step of training: input, two layers, a loss; backward frees what it needs no more. Gives what the program holds.
 fn step(l: &mut Loop) -> Vec<u64> {
@@ -158,7 +159,7 @@ fn a_loop_that_keeps_most_of_what_it_makes_is_busy() {
         }
     });
     let history = l.script.history();
-    assert_eq!(find(&history).suspects[0].kind, Kind::GraphRetained);
+    assert_eq!(find(&history).suspects[0].live().0, 24 * 40);
 }
 
 /// A cache of keys and values to which each token is joined, and lengths that only get larger.

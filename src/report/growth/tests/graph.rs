@@ -5,13 +5,68 @@ use crate::report::testing::SUM;
 
 #[test]
 fn what_lies_between_is_a_graph() {
+    // Also if the loss itself is added to another, and goes.
+    for loss_goes in [false, true] {
+        let mut before = None;
+        let l = train(40, |l, _| {
+            l.tensor("sub", 14, 3 * MIB);
+            l.tensor("abs", 15, 3 * MIB);
+            l.tensor("pow", 15, 3 * MIB);
+            let loss = l.tensor("mean", 15, 512);
+            if let Some(old) = before.replace(loss).filter(|_| loss_goes) {
+                l.drop(old);
+            }
+        });
+        assert_eq!(found(&l).iter().map(|s| s.0).collect::<Vec<_>>(), [Kind::GraphRetained]);
+    }
+}
+
+const RELU: &str = "torch/nn/functional.py:relu<torch/nn/modules/module.py:Module._call_impl";
+
+/// A loop without a backward pass, a model of four layers called in line 11; `kept` says which activations stay.
+fn forward(kept: &dyn Fn(usize) -> bool, mut more: impl FnMut(&mut Loop)) -> Vec<Kind> {
     let l = train(40, |l, _| {
-        l.tensor("abs", 15, 3 * MIB);
-        l.tensor("pow", 15, 3 * MIB);
-        l.tensor("mean", 15, 512);
+        let x = l.tensor("randn", 20, MIB);
+        for layer in 0..4 {
+            let linear =
+                l.tensor("torch/nn/functional.py:linear<torch/nn/modules/module.py:Module._call_impl", 21, MIB);
+            let relu = l.tensor(RELU, 21, MIB);
+            l.drop(linear);
+            if !kept(layer) {
+                l.drop(relu);
+            }
+        }
+        l.drop(x);
+        more(l);
     });
-    assert_eq!(found(&l)[0].0, Kind::GraphRetained);
-    assert_eq!(found(&l).len(), 1);
+    found(&l).iter().map(|s| s.0).collect()
+}
+
+/// What a list, a dictionary or a hook can keep is no graph, of whatever number and from whatever lines it is.
+#[test]
+fn what_else_can_keep_it_is_no_graph() {
+    let kept = |kinds: Vec<Kind>| !kinds.is_empty() && kinds.iter().all(|k| *k == Kind::ReferencesKept);
+    let (none, last, all) = (|_| false, |layer| layer == 3, |_| true);
+    // A replay buffer: one tensor, two of one line, two results of one call, and of several lines.
+    assert!(kept(forward(&none, |l| _ = l.tensor("to", 22, MIB))));
+    for lines in [[22, 22], [22, 23]] {
+        assert!(kept(forward(&none, |l| lines.iter().for_each(|line| _ = l.tensor("clone", *line, MIB)))));
+    }
+    assert!(kept(forward(&none, |l| ["topk", "topk.indices"].iter().for_each(|op| _ = l.tensor(op, 22, MIB)))));
+    // An input, the model's result, and a reward, from three lines or one.
+    for line in [22, 21] {
+        let more = |l: &mut Loop| ["randn", "zeros"].iter().for_each(|op| _ = l.tensor(op, line, MIB));
+        assert!(kept(forward(&last, more)));
+    }
+    // Hooks keep all activations, and the loss goes.
+    let loss = |l: &mut Loop| {
+        let loss = l.tensor("mean", 21, 512);
+        l.drop(loss);
+    };
+    assert!(kept(forward(&all, loss)));
+    assert!(kept(forward(&all, |_| ())));
+    // The loss stays, and its graph with it.
+    assert_eq!(forward(&all, |l| _ = l.tensor("mean", 21, 512)), [Kind::GraphRetained]);
 }
 
 /// What is kept of gradients, in a loop whose backward passes add them up as a graph or not.
@@ -69,7 +124,9 @@ fn what_is_computed_again_is_no_gradient() {
 fn results_of_a_call_are_no_graph() {
     let calls = |kept: usize, lines: usize| {
         let l = train(40, |l, _| {
-            let layers: Vec<u64> = (0..lines).map(|i| l.tensor(&format!("/job/model.py:layer{i}"), 15, MIB)).collect();
+            l.tensor("randn", 14, MIB);
+            let line = |i| format!("/job/model.py:layer{i}<torch/nn/modules/module.py:Module._call_impl");
+            let layers: Vec<u64> = (0..lines).map(|i| l.tensor(&line(i), 15, MIB)).collect();
             layers[..lines - kept].iter().for_each(|y| l.drop(*y));
         });
         found(&l)[0].0
@@ -114,8 +171,8 @@ fn graphs_of_a_validation_are_told_by_their_bursts() {
         for _ in 0..30 {
             graph.push(l.tensor("randn", 30, 2 * MIB));
             let hidden = l.tensor("addmm", 31, 2 * MIB);
-            graph.push(l.tensor("tanh", 31, 4 * MIB));
-            graph.push(l.tensor("tanh", 31, 4 * MIB));
+            graph.push(l.tensor(RELU, 31, 4 * MIB));
+            graph.push(l.tensor(RELU, 31, 4 * MIB));
             l.drop(hidden);
         }
         graph.into_iter().for_each(|id| l.drop(id));
