@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use vramscope_core::event::EventKind;
 use vramscope_core::record::{Recovered, recover_trace};
 use vramscope_core::trace::Line;
-use vramscope_core::trace::read::{ReadErrorKind, Reader, named_by};
+use vramscope_core::trace::read::{ReadErrorKind, Reader, named_by, parts};
 
 use super::spool::{self, Outcome, SpoolFile};
 use super::{ctl, process, run_dir, say};
@@ -24,8 +24,12 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let metadata = std::fs::metadata(&args.path).with_context(|| args.path.display().to_string())?;
-    if metadata.is_dir() { folder(&args.path) } else { trace(&args.path) }
+    match std::fs::metadata(&args.path) {
+        Ok(metadata) if metadata.is_dir() => folder(&args.path),
+        // Killed between the two steps of a rotation: the older part is there alone.
+        Err(e) if parts(&args.path) == [args.path.as_path()] => Err(e).context(args.path.display().to_string()),
+        _ => trace(&args.path),
+    }
 }
 
 fn folder(path: &Path) -> Result<ExitCode> {

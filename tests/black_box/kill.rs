@@ -212,8 +212,18 @@ fn rotated() {
 /// The command does what the tests above do through the library.
 #[test]
 fn recovered_by_the_command() {
+    for between_parts in [false, true] {
+        recovered(between_parts);
+    }
+}
+
+fn recovered(between_parts: bool) {
     let killed = kill_one(2, seed(), "a.jsonl", &[]);
     let trace = killed.folder.path().join("a.jsonl");
+    if between_parts {
+        // A rotation gives the part that is full another name, and then begins the next.
+        fs::rename(&trace, killed.folder.path().join("a.jsonl.1")).expect("the older part");
+    }
     let out = std::process::Command::new(env!("CARGO_BIN_EXE_vramscope"))
         .arg("recover")
         .arg(&trace)
