@@ -4,7 +4,7 @@
 //!
 //! - *gradients accumulating*: memory made in the backward pass stays, and PyTorch adds each step's gradients to those before, as
 //!   a graph. That only the native stacks tell; where they are missing, it is a graph that is retained.
-//! - *graph retained*: intermediate results stay that nothing else can keep ([`graph`]), and what the backward pass made of them
+//! - *graph retained*: intermediate results stay that nothing else can keep (`graph.rs`), and what the backward pass made of them
 //!   (`create_graph=True`).
 //! - *graph retained*, in bursts: the same, climbing over many rounds, and all of it goes at once, and none in a backward pass.
 //! - *cache growing*: only results stay, and each has a size of its own.

@@ -1,5 +1,5 @@
 //! The steps of a program's main loop, found from the history itself: what comes back regularly, and as often as most
-//! things do ([`repeat`]). A region or mark of the program's that comes regularly counts before that.
+//! things do (`repeat.rs`). A region or mark of the program's that comes regularly counts before that.
 
 use serde::Serialize;
 
