@@ -128,13 +128,10 @@ fn launchers(pid: u32) -> String {
 fn trace(path: &Path) -> Result<ExitCode> {
     let header = Reader::open(path).map(|r| r.header().clone());
     let spool = match &header {
-        Ok(h) if !h.spool.is_empty() => {
-            SpoolFile::read(Path::new(&h.spool)).ok().filter(|s| s.pid().ok() == Some(h.pid))
-        }
+        Ok(header) => SpoolFile::of(header),
         // Killed before its first line was whole: only the spools' names help.
         Err(e) if matches!(e.kind, ReadErrorKind::OlderPart(_)) => None,
         Err(_) => by_trace(path),
-        Ok(_) => None,
     };
     if let Some(newer) = spool.as_ref().and_then(|s| part_of(path, s)) {
         bail!("{}: is a part of {newer}: give {newer}", path.display(), newer = newer.display());

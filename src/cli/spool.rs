@@ -68,6 +68,14 @@ impl SpoolFile {
         Ok(PathBuf::from(OsStr::from_bytes(&self.spool()?.path())))
     }
 
+    /// The spool that a history's header names, unless it is another process's of the same name by now.
+    pub fn of(header: &Header) -> Option<SpoolFile> {
+        if header.spool.is_empty() {
+            return None;
+        }
+        SpoolFile::read(Path::new(&header.spool)).ok().filter(|s| s.pid().ok() == Some(header.pid))
+    }
+
     /// The number of its process.
     pub fn pid(&self) -> Result<u32> {
         Ok(self.spool()?.pid())

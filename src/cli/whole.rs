@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use vramscope_core::record::Recovered;
+use vramscope_core::trace::older_part;
 use vramscope_core::trace::read::{ReadErrorKind, Reader};
 
 use super::run_dir::RunDir;
@@ -27,10 +28,7 @@ impl Whole {
             _ => Reader::open(path).map(|reader| reader.header().clone()),
         };
         let spool = match &header {
-            // A spool of the same name may be another's by now.
-            Ok(h) if !h.spool.is_empty() => {
-                SpoolFile::read(Path::new(&h.spool)).ok().filter(|s| s.pid().ok() == Some(h.pid))
-            }
+            Ok(header) => SpoolFile::of(header),
             // Killed before its first line was whole: a spool may hold all of it.
             Err(e) if matches!(e.kind, ReadErrorKind::Empty | ReadErrorKind::Io(_)) => recover::by_trace(path),
             _ => None,
@@ -100,10 +98,10 @@ fn finish_copy(path: &Path, spool: &SpoolFile, folder: &Path) -> Result<Recovere
         std::fs::copy(path, &copy).with_context(|| copy.display().to_string())?;
     }
     // The older part of a rotated history is only read.
-    let older = |p: &Path| PathBuf::from(format!("{}.1", p.display()));
-    if older(path).exists() {
-        let target = std::path::absolute(older(path))?;
-        std::os::unix::fs::symlink(target, older(&copy)).with_context(|| older(&copy).display().to_string())?;
+    let (older, beside) = (older_part(path), older_part(&copy));
+    if older.exists() {
+        let target = std::path::absolute(older)?;
+        std::os::unix::fs::symlink(target, &beside).with_context(|| beside.display().to_string())?;
     }
     spool.finish_in(&copy, None, "report")
 }

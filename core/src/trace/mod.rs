@@ -21,7 +21,7 @@ pub mod write;
 pub use oom::{Grew, Holder, Library, Oom, OomLimit, PYTORCH};
 
 /// The name of the older part of a rotated history.
-pub(crate) fn older_part(path: &std::path::Path) -> std::path::PathBuf {
+pub fn older_part(path: &std::path::Path) -> std::path::PathBuf {
     let mut name = std::ffi::OsString::from(path);
     name.push(".1");
     name.into()
