@@ -237,6 +237,33 @@ fn a_file_that_is_gone() {
     assert_eq!(done.damage.as_deref(), Some("20 events that were written are not there any more"));
 }
 
+/// The file lost its end, which the spool had given up: what is missing is counted, also where nothing follows it.
+#[test]
+fn a_file_that_lost_its_end() {
+    for pushed_later in [0, 1, 5] {
+        for cut in [1, 200, 700, 1500] {
+            let folder = Folder::new();
+            let path = folder.file("run.jsonl");
+            let words = words(2, 64);
+            let spool = spool(&words, 2, 64);
+            let mut writer = Writer::new(spool, TraceFile::create(&path).unwrap(), &Options::default()).unwrap();
+            let mut producers = [1, 2].map(|tid| spool.claim_ring(tid, b"").unwrap());
+            let mut push = |ids: std::ops::Range<u64>| {
+                assert!(ids.into_iter().all(|id| producers[id as usize % 2].push(&event(id, id)) == Pushed::Yes));
+            };
+            push(0..20);
+            writer.flush(20, 20).unwrap();
+            push(20..20 + pushed_later);
+            let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+            file.set_len(file.metadata().unwrap().len() - cut).unwrap();
+            let done = recover(&words, &path, None, "test").unwrap();
+            let told = Reader::open(&path).unwrap().filter(|line| matches!(line, Line::Event(..))).count() as u64;
+            assert!(told < 20 + pushed_later && done.is_incomplete(), "{cut}, {pushed_later}: {told}, {done:?}");
+            assert_eq!(done.footer.events, 20 + pushed_later, "{cut}, {pushed_later}: {told}, {done:?}");
+        }
+    }
+}
+
 #[test]
 fn files_are_private_and_never_replaced() {
     let folder = Folder::new();

@@ -26,8 +26,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     match std::fs::metadata(&args.path) {
         Ok(metadata) if metadata.is_dir() => folder(&args.path),
-        // Killed between the two steps of a rotation: the older part is there alone.
-        Err(e) if parts(&args.path) == [args.path.as_path()] => Err(e).context(args.path.display().to_string()),
+        // Killed between the two steps of a rotation the older part is there alone, killed before the first line only a spool.
+        Err(e) if parts(&args.path) == [args.path.as_path()] && by_trace(&args.path).is_none() => {
+            Err(e).context(args.path.display().to_string())
+        }
         _ => trace(&args.path),
     }
 }

@@ -93,15 +93,19 @@ fn finished_copy(path: &Path, spool: &SpoolFile) -> Result<(RunDir, Recovered)> 
 
 fn finish_copy(path: &Path, spool: &SpoolFile, folder: &Path) -> Result<Recovered> {
     let copy = folder.join(path.file_name().unwrap_or_default());
-    // (Killed between the two steps of a rotation, there is only the older part.)
-    if path.exists() {
-        std::fs::copy(path, &copy).with_context(|| copy.display().to_string())?;
-    }
-    // The older part of a rotated history is only read.
     let (older, beside) = (older_part(path), older_part(&copy));
-    if older.exists() {
-        let target = std::path::absolute(older)?;
-        std::os::unix::fs::symlink(target, &beside).with_context(|| beside.display().to_string())?;
+    let duplicate = |from: &Path, to: &Path| std::fs::copy(from, to).with_context(|| to.display().to_string());
+    match (path.exists(), older.exists()) {
+        // Killed between the two steps of a rotation: a cut line of the only part there is goes.
+        (false, true) => drop(duplicate(&older, &beside)?),
+        // The older part of a rotated history is only read.
+        (true, true) => {
+            let target = std::path::absolute(older)?;
+            std::os::unix::fs::symlink(target, &beside).with_context(|| beside.display().to_string())?;
+            duplicate(path, &copy)?;
+        }
+        (true, false) => drop(duplicate(path, &copy)?),
+        (false, false) => {}
     }
     spool.finish_in(&copy, None, "report")
 }

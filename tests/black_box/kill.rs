@@ -209,27 +209,64 @@ fn rotated() {
     kills(10, 1, "a.jsonl.zst", &[("VRAMSCOPE_MAX_TRACE", "100KiB")], false);
 }
 
-/// The command does what the tests above do through the library.
+/// Which files a kill left behind.
+enum Left {
+    /// The history, as far as it was written.
+    Newest,
+    /// Only the older part: a rotation gives the part that is full another name, and then begins the next.
+    Older,
+    /// The same, ending in a cut line, which a crash of the machine or a copy leaves.
+    OlderCut,
+}
+
+/// The command does what the tests above do through the library, and what only reads it reads the same.
 #[test]
 fn recovered_by_the_command() {
-    for between_parts in [false, true] {
-        recovered(between_parts);
+    for left in [Left::Newest, Left::Older, Left::OlderCut] {
+        recovered(&left);
     }
 }
 
-fn recovered(between_parts: bool) {
+/// Where the last allocation or free begins that was written.
+fn last_event(lines: &[u8]) -> Option<usize> {
+    let starts = |what: &[u8]| lines.windows(what.len()).rposition(|w| w == what).map(|newline| newline + 1);
+    starts(b"\n{\"kind\":\"alloc\"").max(starts(b"\n{\"kind\":\"free\""))
+}
+
+fn recovered(left: &Left) {
     let killed = kill_one(2, seed(), "a.jsonl", &[]);
     let trace = killed.folder.path().join("a.jsonl");
-    if between_parts {
-        // A rotation gives the part that is full another name, and then begins the next.
-        fs::rename(&trace, killed.folder.path().join("a.jsonl.1")).expect("the older part");
+    if !matches!(left, Left::Newest) {
+        let mut bytes = fs::read(&trace).expect("the history");
+        // A rotation comes after a whole line.
+        bytes.truncate(bytes.iter().rposition(|b| *b == b'\n').map_or(0, |last| last + 1));
+        if matches!(left, Left::OlderCut) {
+            let Some(event) = last_event(&bytes) else { return };
+            bytes.truncate(event + 20);
+        }
+        fs::remove_file(&trace).expect("the history");
+        if !bytes.is_empty() {
+            fs::write(killed.folder.path().join("a.jsonl.1"), bytes).expect("the older part");
+        }
     }
-    let out = std::process::Command::new(env!("CARGO_BIN_EXE_vramscope"))
-        .arg("recover")
-        .arg(&trace)
-        .output()
-        .expect("the command");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let run = |command: &str| {
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_vramscope")).arg(command).arg(&trace).output();
+        let out = out.expect("the command");
+        let told = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+        (out.status.code(), told)
+    };
+    let (verified, what) = run("verify");
+    if matches!(left, Left::OlderCut) && verified == Some(1) {
+        // The spool need not have any more what was written: that much is lost, and said.
+        assert!(what.contains("the footer counts other events than the history has"), "{what}");
+        let (code, told) = run("recover");
+        assert!(code == Some(1) && told.contains("not there any more"), "{told}");
+        assert_eq!(run("verify").1.lines().next(), what.lines().next());
+        return;
+    }
+    assert_eq!(verified, Some(0), "{what}");
+    let (code, told_of) = run("recover");
+    assert_eq!(code, Some(0), "{told_of}");
     let history = History::read(&trace);
     history.check();
     let told: usize = told(&history).iter().map(|t| t.1.len()).sum();

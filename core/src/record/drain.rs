@@ -252,6 +252,19 @@ impl<'a> Drain<'a> {
         Some(Item::Event(cursor.thread, event))
     }
 
+    /// Recover, once all is handed out: events that the threads counted after the last one that the file or the spool has. Of a
+    /// thread that neither has anything of, only if the file `begins` where the history does.
+    pub(super) fn missing_at_the_end(&self, begins: bool) -> u64 {
+        let missing = |(i, cursor): (usize, &Cursor)| {
+            let ring = self.spool.ring(i);
+            let thread = ring.thread();
+            let handed_out = cursor.expected.filter(|_| cursor.thread == thread);
+            let next = handed_out.or(self.resume.get(&thread).copied()).or(begins.then_some(0));
+            next.map_or(0, |next| ring.sequence().saturating_sub(next))
+        };
+        self.cursors.iter().enumerate().map(missing).fold(0, u64::saturating_add)
+    }
+
     /// All that was handed out is written: its slots are free again.
     pub(super) fn written(&mut self) {
         if self.read_only {

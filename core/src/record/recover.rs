@@ -81,6 +81,17 @@ impl Held {
         let fewer = || (fewer > 0).then(|| format!("{fewer} events fewer than its last line counts"));
         self.damage.clone().or_else(fewer)
     }
+
+    /// Takes away from its file what is not whole.
+    fn cut(&self, path: &Path, done: &mut Recovered) -> io::Result<()> {
+        if self.bytes > self.keep {
+            OpenOptions::new().write(true).open(path)?.set_len(self.keep)?;
+            if self.footer.is_none() {
+                done.bytes_cut = self.bytes - self.keep;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Finishes a history from its spool. `status` and `by` go into the footer.
@@ -89,12 +100,17 @@ pub fn recover(words: &[AtomicU64], trace: &Path, status: Option<i32>, by: &str)
     let path = trace;
     let mut held = survey(path)?;
     let exists = held.header.is_some();
-    if !exists && let Some(before) = part_before(path, &spool)? {
+    let before = if exists { None } else { part_before(path, &spool)? };
+    if let Some(before) = before {
         // A rotation that was cut short, with nothing whole in the new part yet: this begins it.
         held = before;
     }
     let mut done =
         Recovered { path: path.to_owned(), damage: held.damage(), events_before: held.events, ..Recovered::default() };
+    if !exists && held.header.is_some() {
+        // A rotation waits for a whole line; a copy, or a file system after a crash of the machine, may end anywhere.
+        held.cut(&older_part(path), &mut done)?;
+    }
     if let Some(footer) = &held.footer
         && exists
         && !lacks_events(spool, &held.next)
@@ -102,7 +118,7 @@ pub fn recover(words: &[AtomicU64], trace: &Path, status: Option<i32>, by: &str)
         return Ok(Recovered { was_whole: true, footer: footer.clone(), ..done });
     }
     let file = match exists {
-        true => cut(path, &held, &mut done)?,
+        true => held.cut(path, &mut done).and_then(|()| TraceFile::append(path))?,
         false => start(path)?,
     };
     done.path = file.path().to_owned();
@@ -122,10 +138,13 @@ pub fn recover(words: &[AtomicU64], trace: &Path, status: Option<i32>, by: &str)
     // What the threads counted and is neither here nor counted as lost was in a file that is gone.
     let gone = match done.damage.is_some() || done.slots_damaged > 0 {
         true => 0,
-        false => held.jumped.saturating_add(writer.jumped()).saturating_sub(spool.lost()),
+        false => {
+            held.jumped.saturating_add(writer.jumped(held.begins || held.header.is_none())).saturating_sub(spool.lost())
+        }
     };
     if gone > 0 {
-        done.damage = Some(format!("{gone} events that were written are not there any more"));
+        let which = if gone == 1 { "event that was written is" } else { "events that were written are" };
+        done.damage = Some(format!("{gone} {which} not there any more"));
     }
     let end = match (spool.stopped(), spool.exited() || held.exited) {
         (true, _) => "stopped",
@@ -159,7 +178,8 @@ pub fn recover_trace(trace: &Path, status: Option<i32>, by: &str) -> io::Result<
             format!("{}: holds no whole line, and without its spool nothing can be recovered", trace.display()),
         ));
     }
-    let file = cut(trace, &held, &mut done)?;
+    held.cut(trace, &mut done)?;
+    let file = TraceFile::append(trace)?;
     // Without a spool nobody knows what came after: the program may have been killed, or the file be a part of a copy.
     let end = match (held.exited, status) {
         (true, _) => "exit",
@@ -291,17 +311,6 @@ fn lacks_events(spool: Spool<'_>, next: &HashMap<u32, u64>) -> bool {
     drain.begin(u64::MAX);
     while drain.next_definition().is_some() {}
     std::iter::from_fn(|| drain.next_event()).any(|item| matches!(item, Item::Event(..)))
-}
-
-/// Takes away what is not whole.
-fn cut(path: &Path, held: &Held, done: &mut Recovered) -> io::Result<TraceFile> {
-    if held.bytes > held.keep {
-        OpenOptions::new().write(true).open(path)?.set_len(held.keep)?;
-        if held.footer.is_none() {
-            done.bytes_cut = held.bytes - held.keep;
-        }
-    }
-    TraceFile::append(path)
 }
 
 /// A new file, in place of one that holds no whole line. Never in place of something that is not ours.

@@ -17,6 +17,7 @@ const AT_TID: usize = 2;
 const AT_NAME: usize = 3; // two words
 const AT_HEAD: usize = 16;
 const AT_LOST: usize = 17;
+const AT_SEQUENCE: usize = 18;
 const AT_TAIL: usize = 32;
 
 /// States of a ring: free → owned (by claim) → closed (the thread ended) → free (the consumer wrote all of it).
@@ -77,6 +78,11 @@ impl<'a> Ring<'a> {
 
     pub(super) fn lost(&self) -> u64 {
         self.words[AT_LOST].load(Relaxed)
+    }
+
+    /// Events of its thread, also those that were given up. After a kill it may be one too few.
+    pub(super) fn sequence(&self) -> u64 {
+        self.words[AT_SEQUENCE].load(Relaxed)
     }
 
     pub(super) fn head(&self) -> u64 {
@@ -169,8 +175,10 @@ impl<'a> Producer<'a> {
         for (i, word) in super::definition::words_of(&bytes).enumerate() {
             ring.words[AT_NAME + i].store(word, Relaxed);
         }
+        // Before the thread's number: whatever moment the process is killed at, these are not the events of the thread before.
+        ring.words[AT_SEQUENCE].store(0, Relaxed);
         // Read by the consumer after the first push, whose release publishes it.
-        ring.words[AT_THREAD].store(u64::from(thread), Relaxed);
+        ring.words[AT_THREAD].store(u64::from(thread), Release);
         let head = ring.head();
         Producer { ring, head, tail: ring.tail(), sequence: 0, thread }
     }
@@ -202,6 +210,7 @@ impl<'a> Producer<'a> {
         self.head += 1;
         self.sequence += 1;
         self.ring.words[AT_HEAD].store(self.head, Release);
+        self.ring.words[AT_SEQUENCE].store(self.sequence, Relaxed);
         Pushed::Yes
     }
 
@@ -233,6 +242,7 @@ impl<'a> Producer<'a> {
         // Only this thread writes the word: no need for an atomic addition.
         let lost = &self.ring.words[AT_LOST];
         lost.store(lost.load(Relaxed) + 1, Relaxed);
+        self.ring.words[AT_SEQUENCE].store(self.sequence, Relaxed);
     }
 
     /// The thread ended: the ring goes to another thread once all of it is written.

@@ -261,9 +261,9 @@ impl<'a, O: Output> Writer<'a, O> {
         self.last_time
     }
 
-    /// Events that no ring held any more.
-    pub(super) fn jumped(&self) -> u64 {
-        self.drain.jumped
+    /// For recover: events that no ring held any more, of a history that begins with this file or does not.
+    pub(super) fn jumped(&self, begins: bool) -> u64 {
+        self.drain.jumped.saturating_add(self.drain.missing_at_the_end(begins))
     }
 
     /// Slots of the spool that could not be read.
