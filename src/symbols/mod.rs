@@ -15,36 +15,13 @@ pub mod look_up;
 mod packs;
 pub mod readable;
 pub mod shorten;
+mod source;
 mod template;
 
-use cache::{Cache, Entry, Stamp};
-use find::{Found, Places};
+use cache::Cache;
+use find::Places;
 use look_up::Job;
-
-/// Modules whose names nobody misses.
-const UNMISSED: [&str; 5] = ["[", "linux-vdso", "libvramscope.so", "libcuda.so", "libcudart.so"];
-
-/// Modules that come stripped, and whose debug files nobody has at hand or needs.
-const UNDEBUGGED: [&str; 18] = [
-    "ld-linux",
-    "libc.so",
-    "libc-",
-    "libm.so",
-    "libpthread",
-    "libgcc_s",
-    "libgomp",
-    "libffi",
-    "libpython",
-    "python3",
-    "libcublas",
-    "libcudnn",
-    "libcufft",
-    "libcurand",
-    "libcusolver",
-    "libcusparse",
-    "libnv",
-    "libnccl",
-];
+use source::Source;
 
 /// The names of one history's addresses, found as they are asked for and kept.
 pub struct Names {
@@ -56,24 +33,6 @@ pub struct Names {
     pub missing: Vec<String>,
     /// What a person should know: files that are gone or are not those that ran.
     pub notes: Vec<String>,
-}
-
-/// Where a module's names come from.
-#[derive(Default)]
-struct Source {
-    files: Vec<PathBuf>,
-    bytes: u64,
-    /// What the cache holds, with what is found now.
-    kept: Entry,
-    /// What to say if a name is missing, once.
-    note: Option<String>,
-    /// What to say if most names are missing.
-    stripped: Option<String>,
-    /// Whether that is among the notes, or was.
-    said: bool,
-    /// Addresses looked up so far, and those of them that have no name.
-    asked: usize,
-    nameless: usize,
 }
 
 impl Names {
@@ -185,73 +144,6 @@ impl Names {
     pub fn insert(&mut self, module: u32, offset: u64, names: Vec<Name>) {
         self.known.insert((module, offset), names);
     }
-}
-
-impl Source {
-    fn of(module: &Module, places: &Places, cache: &Cache) -> Source {
-        let name = file_name(&module.path);
-        let kept = cache.load(&module.build_id).unwrap_or_default();
-        let (found, rejected) = places.look(module);
-        let note = match found {
-            Found::Files(files) => {
-                let stamps: Vec<Stamp> = files.iter().filter_map(|f| Stamp::of(f)).collect();
-                let bytes = stamps.iter().map(Stamp::bytes).sum();
-                let stripped = stripped(module, &files, &rejected);
-                return Source { files, bytes, kept: kept.with_files(stamps), stripped, ..Source::default() };
-            }
-            // The kernel's page of code has no file, our own and CUDA's frames are not shown: nobody misses them.
-            _ if UNMISSED.iter().any(|m| name.starts_with(m)) || name.is_empty() => None,
-            Found::Missing => Some(format!("{name} is not at {}", module.path)),
-            Found::Changed => {
-                let file = rejected.first().map_or(module.path.clone(), |r| r.display().to_string());
-                Some(format!("{file} is not the file that ran (its build id differs)"))
-            }
-        };
-        // The file is gone, but what was read from it stays true.
-        Source { note, kept, ..Source::default() }
-    }
-
-    /// What is known of an address without a look.
-    fn known(&self, offset: u64) -> Option<Vec<Name>> {
-        let names = self.kept.names.get(&offset);
-        if !self.files.is_empty() {
-            return names.cloned();
-        }
-        // No file: what others said is the best there is.
-        names.filter(|n| !n.is_empty()).or_else(|| self.kept.others.get(&offset)).cloned()
-    }
-}
-
-/// What to say of a module whose files have hardly a name: where its debug file should be, or which one was rejected.
-fn stripped(module: &Module, files: &[PathBuf], rejected: &[PathBuf]) -> Option<String> {
-    let name = file_name(&module.path);
-    let unmissed = UNMISSED.iter().chain(&UNDEBUGGED).any(|m| name.starts_with(m));
-    if unmissed || !files.iter().all(|f| identity::stripped(f)) {
-        return None;
-    }
-    // As many digits as tell them apart.
-    let brief = |id: &str| id.get(..8).unwrap_or(id).to_string();
-    let id = if module.build_id.is_empty() { "none".to_string() } else { brief(&module.build_id) };
-    if let Some(file) = rejected.first() {
-        let other = identity::section_build_id(file).map_or("none".to_string(), |i| brief(&i));
-        return Some(format!(
-            "{name} is stripped, and of another build (build id {other}, not {id}): {}",
-            file.display()
-        ));
-    }
-    Some(match files.iter().find_map(|f| identity::debug_link(f)) {
-        Some(link) => {
-            // By build id the link has the file's name alone, without its folder.
-            let link = match module.build_id.split_at_checked(2) {
-                Some((first, rest)) if link.name == format!("{rest}.debug") => {
-                    format!(".build-id/{first}/{}", link.name)
-                }
-                _ => link.name,
-            };
-            format!("{name} is stripped, its debug file {link} (build id {id}) not found: --symbols DIR")
-        }
-        None => format!("{name} is stripped (build id {id}): give its debug file by --symbols DIR"),
-    })
 }
 
 /// The last part of a path.
@@ -401,7 +293,7 @@ pub(crate) mod tests {
         std::fs::remove_file(folder.path().join("app.debug")).unwrap();
         let named = |build_id: &str| {
             let module = Module { build_id: build_id.into(), ..module.clone() };
-            stripped(&module, &[PathBuf::from(&module.path)], &[])
+            source::stripped(&module, &[PathBuf::from(&module.path)], &[])
         };
         assert!(address > 0 && named("28app").unwrap().contains("its debug file .build-id/28/app.debug ("));
         assert!(named("28ap").unwrap().contains("its debug file app.debug ("));

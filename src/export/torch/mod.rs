@@ -15,15 +15,17 @@ use vramscope_core::event::EventKind;
 use super::target::Sink;
 use super::{Format, Selection, Source, Target, What};
 use crate::report::tally::Layer;
-use crate::report::text::{bytes, count, time};
+use crate::report::text::{bytes, time};
 
 mod aliases;
+mod done;
 pub mod encode;
 pub mod holders;
 pub mod space;
 mod steps;
 pub mod window;
 
+pub use done::Done;
 use encode::{Encoder, Json, Pickle};
 use holders::Holders;
 use space::{Action, Entry, Space};
@@ -91,40 +93,6 @@ fn flush(encoder: &mut dyn Encoder, sink: &mut Sink, from: usize) -> Result<()> 
         buffer.clear();
     }
     Ok(())
-}
-
-/// What was written, in numbers.
-#[derive(Debug, Default)]
-pub struct Done {
-    /// Entries of the traces.
-    pub entries: u64,
-    /// What gave way.
-    pub replaced: u64,
-    /// Blocks without a place in the address space.
-    pub homeless: u64,
-}
-
-impl Done {
-    fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.entries > 600_000 {
-            notes.push(format!(
-                "{} entries: the viewer's Allocator State History shows about 600,000; --from and --to choose a part",
-                count(self.entries)
-            ));
-        }
-        if self.replaced > 0 {
-            let n = count(self.replaced);
-            notes.push(format!("{n} blocks or segments overlapped later ones and end where those begin"));
-        }
-        if self.homeless > 0 {
-            let n = count(self.homeless);
-            notes.push(format!(
-                "{n} allocations have no address (physical memory that is not mapped, arrays): left out"
-            ));
-        }
-        notes
-    }
 }
 
 /// A history as a snapshot.
