@@ -1,5 +1,6 @@
 /* Runs out of memory on a device of 1 GiB, of which the context takes 256 MiB; and waits while a snapshot of it is made. */
 #include "common.h"
+#include <glob.h>
 
 __attribute__((noinline)) static void load_weights(void) {
   take(100 * MB);
@@ -57,6 +58,19 @@ static void case_killed(void) {
   fill();
   kill(getpid(), SIGKILL);
 }
+/* Whether the snapshot of this number is written to its last line. */
+static int written(int number) {
+  char pattern[32], end[400] = "";
+  glob_t found;
+  snprintf(pattern, sizeof pattern, "*.snapshot-%d.jsonl", number);
+  if (glob(pattern, 0, NULL, &found)) return 0;
+  int file = open(found.gl_pathv[0], O_RDONLY);
+  off_t size = lseek(file, 0, SEEK_END), from = size > 399 ? size - 399 : 0;
+  ssize_t read_in = pread(file, end, 399, from);
+  close(file);
+  globfree(&found);
+  return read_in > 0 && strstr(end, "\"end\":\"snapshot\"") && strchr(end, 0)[-1] == '\n';
+}
 /* Without a handler of anybody's the first signal would end it. */
 static void case_snapshot(void) {
   primary(0);
@@ -65,7 +79,7 @@ static void case_snapshot(void) {
   pass_by();
   for (int i = 0; i < 2; ++i) {
     kill(getpid(), SIGUSR2);
-    usleep(400000);
+    for (int waited = 0; waited < 3000 && !written(i + 1); ++waited) usleep(10000);
     if (!i) MUST(cuMemFree(p));
   }
   printf("alive\n");

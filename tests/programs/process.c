@@ -326,7 +326,7 @@ static void case_exits_at_slow_start(void) {
   pthread_t t;
   slowly = 1;
   REQUIRE(!pthread_create(&t, NULL, begins_late, NULL));
-  for (int i = 0; i < 500 && !gets_memory; ++i) usleep(1000);
+  for (int i = 0; i < 30000 && !gets_memory; ++i) usleep(1000);
 }
 static void case_exits_at_start(void) {
   pthread_t t;
