@@ -216,6 +216,15 @@ fn expandable_segments_join() {
         s.event(&Event { kind: EventKind::Unmap, memory: Memory::Vmm, address, bytes, ..Event::default() });
         let (oom, _) = s.explain(&failure());
         assert_eq!(oom.pytorch_largest, 3 * GIB);
+        // They grow by pages of 20 MiB, and by 2 MiB for tensors of up to 1 MiB.
+        let takes = |asked: u64| {
+            let set = Some(" expandable_segments : True ".to_owned());
+            let (oom, text) = s.explain(&Failure { alloc_conf: set, asked, ..failure() });
+            assert!(oom.expandable && !text.contains("new segment"), "{text}");
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            (oom.segment / MIB, text.contains("more of an expandable segment, on GPU 0"))
+        };
+        assert_eq!([MIB, 8 * MIB, 64 * MIB].map(takes), [(2, true), (20, true), (80, true)]);
     });
 }
 

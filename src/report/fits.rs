@@ -14,14 +14,16 @@ pub fn of(oom: &Oom) -> u64 {
         None if oom.asked > 0 && oom.free >= oom.needs() => 0,
         None => oom.free,
     };
-    if oom.what != PYTORCH { room } else { tensor_in(room).max(oom.pytorch_largest) }
+    if oom.what != PYTORCH { room } else { tensor_in(room, oom.expandable).max(oom.pytorch_largest) }
 }
 
 /// The largest tensor that PyTorch makes a new segment for in so much room: from 10 MiB one of its own, in steps of 2 MiB;
-/// below it takes 20 MiB, and 2 MiB up to 1 MiB.
-fn tensor_in(room: u64) -> u64 {
+/// below it takes 20 MiB, and 2 MiB up to 1 MiB. An expandable one grows by pages of 20 MiB, and of 2 MiB up to 1 MiB.
+fn tensor_in(room: u64, expandable: bool) -> u64 {
     const MIB: u64 = 1 << 20;
     match room {
+        pages if expandable && pages >= 20 * MIB => pages / (20 * MIB) * (20 * MIB),
+        small if expandable && small >= 2 * MIB => MIB,
         own if own >= LARGE => own / (2 * MIB) * (2 * MIB),
         small if small >= 2 * MIB => MIB,
         _ => 0,
@@ -75,6 +77,18 @@ mod tests {
         assert_eq!(fits(64, 33, 50), "50.0 MiB at most, in a free block");
         assert_eq!(fits(64, 70, 8), "8.00 MiB at most, in a free block");
         assert_eq!(fits(64, 70, 0), "", "a limit that is not told refused it");
+        let expandable = |asked: u64, free: u64| {
+            let text = written(|oom: &mut Oom| {
+                (oom.asked, oom.free, oom.pytorch_largest, oom.expandable) = (asked * MIB, free * MIB, 0, true);
+            });
+            let row = text.lines().find(|l| l.starts_with("  would have fit")).unwrap_or("");
+            let heading = text.lines().find(|l| l.starts_with("OUT OF MEMORY")).unwrap_or_default();
+            let asked = heading.split_once("asked for ").unwrap().1.split_once(" at ").unwrap().0;
+            format!("{asked}: {}", row.split_whitespace().skip(3).collect::<Vec<_>>().join(" "))
+        };
+        let more = "more of an expandable segment";
+        assert_eq!(expandable(8, 18), format!("8.00 MiB (up to 20.0 MiB {more}): 1.00 MiB at most"));
+        assert_eq!(expandable(64, 70), format!("64.0 MiB (up to 80.0 MiB {more}): 60.0 MiB at most"));
         assert!(written(|oom| oom.asked = 8 * MIB).contains("asked for 8.00 MiB (a new segment of 20.0 MiB) at"));
     }
 }

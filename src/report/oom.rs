@@ -31,6 +31,8 @@ pub struct OutOfMemory {
     pub asked: u64,
     /// Bytes of the new segment that PyTorch needed for it; 0: none, or not told.
     pub segment: u64,
+    /// They are of pages mapped into an expandable segment, fewer where its end is free.
+    pub expandable: bool,
     /// Bytes free on the device,
     pub free: u64,
     /// and in all.
@@ -134,7 +136,8 @@ fn answer(page: &mut Page, history: &History, oom: &Oom) -> OutOfMemory {
         device: oom.device,
         what: clean(&oom.what),
         asked: oom.asked,
-        segment: oom.segment.max(Oom::segment_for(&oom.what, oom.asked)),
+        segment: oom.segment.max(Oom::segment_for(&oom.what, oom.asked, oom.expandable)),
+        expandable: oom.expandable,
         free: oom.free,
         total: oom.total,
         limit: oom.limit.clone(),
@@ -164,7 +167,12 @@ pub fn asked(oom: &OutOfMemory) -> String {
     match oom.asked {
         0 => "found no memory".to_string(),
         n if oom.segment > n && bytes(oom.segment) != bytes(n) => {
-            format!("asked for {} (a new segment of {})", bytes(n), bytes(oom.segment))
+            let segment = bytes(oom.segment);
+            let takes = match oom.expandable {
+                true => format!("up to {segment} more of an expandable segment"),
+                false => format!("a new segment of {segment}"),
+            };
+            format!("asked for {} ({takes})", bytes(n))
         }
         n => format!("asked for {}", bytes(n)),
     }

@@ -22,6 +22,9 @@ pub struct Oom {
     /// Bytes of the segment that PyTorch needs for it where none of its own has room, and which the driver refused.
     #[serde(skip_serializing_if = "is_none")]
     pub segment: u64,
+    /// PyTorch's segments are expandable: the bytes are of pages mapped into one, fewer where its end is free.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub expandable: bool,
     /// Number of the call stack.
     #[serde(skip_serializing_if = "is_zero")]
     pub stack: u32,
@@ -69,13 +72,14 @@ pub struct Oom {
 
 impl Oom {
     /// The segment that PyTorch's allocator needs for a tensor where it finds no room in those that it has (its
-    /// kSmallBuffer, kLargeBuffer and kRoundLarge); 0: none.
-    pub fn segment_for(what: &str, asked: u64) -> u64 {
+    /// kSmallBuffer, kLargeBuffer and kRoundLarge); 0: none. An expandable one grows by pages of the first two.
+    pub fn segment_for(what: &str, asked: u64, expandable: bool) -> u64 {
         const MIB: u64 = 1 << 20;
         match asked {
             _ if what != PYTORCH => 0,
             0 => 0,
             small if small <= MIB => 2 * MIB,
+            pages if expandable => pages.checked_next_multiple_of(20 * MIB).unwrap_or(pages),
             middle if middle < 10 * MIB => 20 * MIB,
             large => large.checked_next_multiple_of(2 * MIB).unwrap_or(large),
         }
@@ -83,7 +87,7 @@ impl Oom {
 
     /// Bytes that had to be free for it. (An older history does not tell of the segment.)
     pub fn needs(&self) -> u64 {
-        self.asked.max(self.segment).max(Oom::segment_for(&self.what, self.asked))
+        self.asked.max(self.segment).max(Oom::segment_for(&self.what, self.asked, self.expandable))
     }
 
     /// The limit, if it was what refused.

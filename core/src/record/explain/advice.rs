@@ -90,15 +90,14 @@ fn fragmented(failure: &Failure, books: &Books, advice: &mut Vec<String>) {
     if failure.asked == 0 || inactive < failure.asked || largest >= failure.asked || books.gaps.total == 0 {
         return;
     }
-    let conf: String = failure.alloc_conf.as_deref().unwrap_or("").chars().filter(|c| !c.is_whitespace()).collect();
     let pieces = format!("{} lie unused in PyTorch, the largest piece {}", bytes(inactive), bytes(largest));
-    if conf.to_ascii_lowercase().contains("expandable_segments:true") {
+    if failure.expandable() {
         return; // (which have no use for max_split_size_mb)
     }
     advice.push(format!("{pieces}: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets them join"));
     // Blocks larger than this are then not cut up for smaller requests: it helps where such a one was.
     let most = 1u64 << (failure.asked >> 21).clamp(32, 512).ilog2();
-    if !conf.contains("max_split_size_mb") && books.gaps.split_over(most << 20) >= failure.asked {
+    if !failure.settings().contains("max_split_size_mb") && books.gaps.split_over(most << 20) >= failure.asked {
         advice.push(format!(
             "or, without expandable segments, PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:{most} keeps larger blocks whole"
         ));

@@ -55,6 +55,18 @@ pub struct Failure {
     pub alloc_conf: Option<String>,
 }
 
+impl Failure {
+    /// Its settings without blanks.
+    fn settings(&self) -> String {
+        self.alloc_conf.as_deref().unwrap_or("").chars().filter(|c| !c.is_whitespace()).collect()
+    }
+
+    /// Whether PyTorch's segments are expandable.
+    fn expandable(&self) -> bool {
+        self.settings().to_ascii_lowercase().contains("expandable_segments:true")
+    }
+}
+
 /// What PyTorch's allocator tells of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
@@ -101,7 +113,8 @@ pub fn explain(live: &Live, failure: &Failure) -> Explanation {
         device: failure.device,
         what: failure.what.clone(),
         asked: failure.asked,
-        segment: Oom::segment_for(&failure.what, failure.asked),
+        segment: Oom::segment_for(&failure.what, failure.asked, failure.expandable()),
+        expandable: failure.what == PYTORCH && failure.expandable(),
         stack: failure.stack,
         free: failure.free,
         total: failure.total,

@@ -64,6 +64,7 @@ fn head(live: &Live, failure: &Failure, oom: &Oom) -> String {
 /// What PyTorch's own message tells of: the segment, where it is not as large as the tensor.
 fn segment(oom: &Oom) -> String {
     match oom.segment > oom.asked && bytes(oom.segment) != bytes(oom.asked) {
+        true if oom.expandable => format!(", up to {} more of an expandable segment,", bytes(oom.segment)),
         true => format!(", which takes a new segment of {},", bytes(oom.segment)),
         false => String::new(),
     }
