@@ -149,12 +149,22 @@ fn a_jump_out_of_a_hook_that_waits() {
     let folder = tempfile::tempdir().expect("a folder");
     let pipe = folder.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).expect("a pipe");
-    let path = pipe.clone();
-    let reader = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_secs(1));
-        fs::read_to_string(path).expect("the pipe")
-    });
+    let [jumped, reading] = ["jumped", "reading"].map(|name| folder.path().join(name));
     let program = Program::new("left", Link::Driver).arg("jumps").env("VRAMSCOPE_TRACE", &pipe).unchecked().talks();
+    let program = program.env("JUMPED", &jumped).env("READING", &reading);
+    let path = pipe.clone();
+    // Nobody reads before the jump.
+    let reader = std::thread::spawn(move || {
+        let begun = std::time::Instant::now();
+        while !jumped.exists() && begun.elapsed() < std::time::Duration::from_secs(100) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let mut pipe = fs::File::open(path).expect("the pipe");
+        fs::write(reading, "").expect("a sign");
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).expect("the pipe's text");
+        text
+    });
     let run = program.run(Mode::Recording);
     run.assert_success();
     assert_eq!(run.stdout, "jumped: 1\n");
