@@ -201,7 +201,7 @@ pub fn program_at(source: &Path, link: Link) -> PathBuf {
     }
     gcc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-Wl,--build-id"]);
     // A program may stand in for the C library here (process.c).
-    gcc.arg("-Wl,--export-dynamic-symbol=posix_fallocate");
+    gcc.args(["-Wl,--export-dynamic-symbol=posix_fallocate", "-Wl,--export-dynamic-symbol=write"]);
     gcc.arg("-I").arg(root().join("tests/simgpu")).arg("-I").arg(&folder).arg("-I").arg(root().join("include"));
     gcc.arg("-isystem").arg(root().join("tests/third_party"));
     if library {

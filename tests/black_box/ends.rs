@@ -1,0 +1,41 @@
+//! What happens to a history at its end, or from there on: a disk that gets full, parts that go, a file that is emptied. What is left of
+//! it, and what not, every command says.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::support::{History, Link, Mode, Program};
+use crate::whole::said;
+
+/// A disk that gets full only while exit handlers run, when all was written and the spool was gone: it is there again.
+#[test]
+fn a_disk_that_gets_full_at_the_very_end() {
+    for trace in ["a.jsonl", "a.jsonl.zst"] {
+        let program = Program::new("process", Link::Driver).arg("full_at_exit").unchecked().talks();
+        let program = program.env("VRAMSCOPE_TRACE", trace);
+        let run = program.run(Mode::Recording);
+        run.assert_success();
+        let messages: Vec<&str> = run.stderr.lines().collect();
+        assert!(messages.len() == 1 && messages[0].contains("vramscope recover"), "{messages:?}");
+        let path = run.folder.path().join(trace);
+        let (report, code) = said(&["report"], &path);
+        assert!(code == Some(0) && report.contains("recording ended early"), "{report}");
+        let (text, code) = said(&["check", "--max-peak", "100GiB"], &path);
+        assert!(code == Some(1) && text.contains("recording ended before the program did"), "{text}");
+        let (text, code) = said(&["recover"], &path);
+        assert!(code == Some(1) && text.contains("recording had ended early"), "{text}");
+        let history = History::read(&path);
+        let footer = history.footer().expect("a footer");
+        let told = history.freed().len() as u64;
+        assert!(told > 100 && footer.lost > 0, "{told} told of, {} lost", footer.lost);
+        assert!(told + footer.lost >= 300, "{told} told of, {} lost", footer.lost);
+        // The one whose write failed.
+        assert!(text.contains("finished, 1 event added"), "{text}");
+        assert_eq!(run.remove_spools(), [] as [PathBuf; 0], "recover took it");
+        // Nor is there memory: that is said, at least.
+        let run = program.env("FULL_MEMORY", "1").run(Mode::Recording);
+        run.assert_success();
+        let messages: Vec<&str> = run.stderr.lines().collect();
+        assert!(messages.len() == 1 && messages[0].contains("What memory still held of it is lost"), "{messages:?}");
+    }
+}
