@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use vramscope_core::event::EventKind;
 use vramscope_core::record::{Recovered, recover_trace};
 use vramscope_core::trace::Line;
 use vramscope_core::trace::read::{ReadErrorKind, Reader, named_by, parts};
@@ -91,11 +90,7 @@ fn unfinished(folder: &Path) -> Vec<PathBuf> {
         let Ok(mut lines) = Reader::open(path) else { return false };
         let h = lines.header();
         let lives = process::ran_at(h.pid, h.start_seconds, &h.host);
-        let ends = |line: Line| match line {
-            Line::Footer(_) => true,
-            Line::Event(_, e) => e.kind == EventKind::Exit,
-            _ => false,
-        };
+        let ends = |line: Line| line.exits() || matches!(line, Line::Footer(_));
         !lives && !lines.any(ends)
     };
     let mut found = find::in_folder(folder).unwrap_or_default();

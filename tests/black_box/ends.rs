@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::support::{History, Link, Mode, Program};
 use crate::whole::said;
+use vramscope_core::event::EventKind;
 
 /// A disk that gets full only while exit handlers run, when all was written and the spool was gone: it is there again.
 #[test]
@@ -37,5 +38,24 @@ fn a_disk_that_gets_full_at_the_very_end() {
         run.assert_success();
         let messages: Vec<&str> = run.stderr.lines().collect();
         assert!(messages.len() == 1 && messages[0].contains("What memory still held of it is lost"), "{messages:?}");
+    }
+}
+
+/// What exit handlers do may fill more than what `--max-trace` keeps: the program ended in good order all the same.
+#[test]
+fn an_exit_that_was_rotated_away() {
+    let program = Program::new("process", Link::Driver).arg("much_at_exit").env("VRAMSCOPE_MAX_TRACE", "64KiB");
+    for trace in ["a.jsonl", "a.jsonl.zst"] {
+        let run = program.clone().env("VRAMSCOPE_TRACE", trace).run(Mode::Recording);
+        run.assert_success();
+        let history = run.history();
+        assert!(history.header().part > 1 && history.of(EventKind::Exit).count() == 0, "{run}");
+        let (report, code) = said(&["report"], &history.path);
+        assert!(code == Some(0) && report.contains("the program ended in good order"), "{report}");
+        let (text, code) = said(&["verify"], &history.path);
+        assert_eq!(code, Some(0), "{text}");
+        let (text, code) = said(&["recover"], &history.path);
+        assert!(code == Some(0) && text.contains("the program had ended in good order"), "{text}");
+        assert_eq!(said(&["verify"], &history.path).1, Some(0));
     }
 }

@@ -285,6 +285,7 @@ impl Held {
         if let Some(number) = number(line) {
             self.known.insert(number);
         }
+        self.exited |= line.exits();
         match line {
             Line::Thread(thread) => {
                 // What came before in parts that were dropped is not missing.
@@ -297,7 +298,6 @@ impl Held {
                 *next = next.saturating_add(1);
                 self.events = self.events.saturating_add(1);
                 self.time = self.time.max(event.time);
-                self.exited |= event.kind == crate::event::EventKind::Exit;
             }
             Line::Lost(lost) => self.lost = lost.clone(),
             _ => {}

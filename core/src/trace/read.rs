@@ -319,7 +319,10 @@ impl Iterator for Reader {
                     return Some(Line::Event(thread, event));
                 }
                 Some(Ok(Parsed::Live(..))) if self.chunk.later => {}
-                Some(Ok(Parsed::Live(thread, event))) => return Some(Line::Live(thread, event)),
+                Some(Ok(Parsed::Live(thread, event))) => {
+                    self.exited |= event.kind == EventKind::Exit;
+                    return Some(Line::Live(thread, event));
+                }
                 // Two files put together: their numbers and addresses mean different things.
                 Some(Ok(Parsed::Other(line))) if matches!(*line, Line::Header(_)) => {
                     self.another = true;
