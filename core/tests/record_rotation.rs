@@ -265,6 +265,28 @@ fn a_file_that_is_gone() {
     assert_eq!(done.damage.as_deref(), Some("20 events that were written are not there any more"));
 }
 
+/// Nothing is left but the older part: it gets no end, which would be damage should the newer part come.
+#[test]
+fn an_older_part_alone_gets_no_end() {
+    let folder = Folder::new();
+    for name in ["a.jsonl", "a.jsonl.zst"] {
+        let (_, path, _) = rotated(&folder, name);
+        std::fs::remove_file(&path).unwrap();
+        let older = older(&path);
+        let bytes = std::fs::read(&older).unwrap();
+        for given in [&path, &older] {
+            let e = recover_trace(given, None, "test").unwrap_err().to_string();
+            assert!(e.starts_with(path.to_str().unwrap()) && e.contains(older.to_str().unwrap()), "{e}");
+            assert!(damage(given).unwrap().contains("this last part of the history is missing"));
+        }
+        assert_eq!(std::fs::read(&older).unwrap(), bytes);
+        // A name that a person gave it.
+        let named = folder.file(&format!("{name}.copy"));
+        std::fs::rename(&older, &named).unwrap();
+        recover_trace(&named, None, "test").unwrap();
+    }
+}
+
 /// The file lost its end, which the spool had given up: what is missing is counted, also where nothing follows it.
 #[test]
 fn a_file_that_lost_its_end() {

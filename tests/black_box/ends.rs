@@ -59,3 +59,43 @@ fn an_exit_that_was_rotated_away() {
         assert_eq!(said(&["verify"], &history.path).1, Some(0));
     }
 }
+
+/// Emptied while its program wrote it, a history has no beginning: that is what all commands say, and nothing is made of it.
+#[test]
+fn a_history_that_was_emptied() {
+    let program = Program::new("process", Link::Driver).arg("emptied").unchecked();
+    for (trace, killed) in [("a.jsonl", false), ("a.jsonl.zst", false), ("a.jsonl", true)] {
+        let program = program.clone().env("VRAMSCOPE_TRACE", trace);
+        let run = if killed { program.env("KILLED", "1") } else { program }.run(Mode::Recording);
+        assert_eq!(run.status.success(), !killed, "{run}");
+        let path = run.folder.path().join(trace);
+        let bytes = fs::read(&path).expect("the history");
+        for command in ["report", "check --whole", "verify", "recover", "symbolize", "merge", "export -f rmm"] {
+            let (text, code) = said(&command.split(' ').collect::<Vec<_>>(), &path);
+            let what = format!("{trace}: line 1: no header, but lines of a history follow: its beginning is gone");
+            let lines = text.lines().filter(|l| l.contains(&what)).count();
+            assert!(code == Some(2) && lines == 1, "{command}: {text}");
+        }
+        assert_eq!(fs::read(&path).expect("the history"), bytes);
+    }
+}
+
+/// The older part of a rotated history, of which the rest is gone, gets no end.
+#[test]
+fn an_older_part_alone() {
+    let program = Program::new("process", Link::Driver).arg("much_at_exit").env("VRAMSCOPE_MAX_TRACE", "64KiB");
+    let run = program.env("VRAMSCOPE_TRACE", "a.jsonl").run(Mode::Recording);
+    let (path, older) = (run.folder.path().join("a.jsonl"), run.folder.path().join("a.jsonl.1"));
+    fs::remove_file(&path).expect("the last part");
+    let bytes = fs::read(&older).expect("the older part");
+    for given in [&path, &older] {
+        let (text, code) = said(&["recover"], given);
+        let what = format!("{}: this last part of the history is missing", path.display());
+        assert!(code == Some(1) && text.contains(&what), "{text}");
+        let (text, code) = said(&["check", "--whole"], given);
+        assert!(code == Some(1) && text.contains("this last part of the history is missing"), "{text}");
+        let (text, code) = said(&["report"], given);
+        assert!(code == Some(0) && text.contains("this last part of the history is missing"), "{text}");
+    }
+    assert_eq!(fs::read(&older).expect("the older part"), bytes);
+}

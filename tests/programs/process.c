@@ -330,6 +330,21 @@ static void case_full_at_exit(void) {
   primary(0);
   for (int i = 0; i < (int)LENGTH(many); ++i) many[i] = take(5000);
 }
+/* Somebody empties the history while its program runs; with KILLED it does not come to its end. */
+static void until_written(const char* history) {
+  struct stat s;
+  while (stat(history, &s) || !s.st_size) usleep(100);
+}
+static void case_emptied(void) {
+  const char* history = getenv("VRAMSCOPE_TRACE");
+  work();
+  if (!history) return;
+  until_written(history);
+  REQUIRE(!truncate(history, 0));
+  for (int i = 0; i < 10; ++i) MUST(cuMemFree(take(2000)));
+  until_written(history);
+  if (getenv("KILLED")) raise(SIGKILL);
+}
 /* The process ends while a thread makes its first calls: any of them may find that the driver has ended (4), as when bare. */
 static volatile int begins;
 static void* begins_late(void* unused) {
@@ -602,7 +617,7 @@ static void case_chdir(void) {
 }
 CASES(CASE(fork_exit), CASE(fork__exit), CASE(fork_cuda), CASE(fork_exec), CASE(worker), CASE(clone), CASE(vfork), CASE(fork_first),
       CASE(fork_threads), CASE(exec), CASE(_exit), CASE(quick_exit), CASE(abort), CASE(segfault), CASE(killed), CASE(thread_exits),
-      CASE(main_ends), CASE(exits_beside), CASE(much_at_exit), CASE(full_at_exit), CASE(exits_in_handler), CASE(crowd), CASE(exits_at_start), CASE(exits_at_slow_start), CASE(atexit), CASE(atexit_between),
+      CASE(main_ends), CASE(exits_beside), CASE(much_at_exit), CASE(full_at_exit), CASE(emptied), CASE(exits_in_handler), CASE(crowd), CASE(exits_at_start), CASE(exits_at_slow_start), CASE(atexit), CASE(atexit_between),
       CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
       CASE(threads_one_by_one), CASE(threads_at_once), CASE(threads_first), CASE(cancel), CASE(cancel_unpooled), CASE(cancel_waiting), CASE(signals),
       CASE(handler_allocates), CASE(close_all), CASE(close_standard), CASE(numbers), CASE(chdir))
