@@ -28,9 +28,9 @@ fn a_disk_that_gets_full_at_the_very_end() {
         let history = History::read(&path);
         let footer = history.footer().expect("a footer");
         let told = history.freed().len() as u64;
-        assert!(told > 100 && footer.lost > 0, "{told} told of, {} lost", footer.lost);
+        assert!(told >= 100 && footer.lost > 0, "{told} told of, {} lost", footer.lost);
         assert!(told + footer.lost >= 300, "{told} told of, {} lost", footer.lost);
-        // The one whose write failed.
+        // The one whose write failed (a free, or what the device said of itself).
         assert!(text.contains("finished, 1 event added"), "{text}");
         assert_eq!(run.remove_spools(), [] as [PathBuf; 0], "recover took it");
         // Nor is there memory: that is said, at least.
@@ -44,7 +44,10 @@ fn a_disk_that_gets_full_at_the_very_end() {
 /// What exit handlers do may fill more than what `--max-trace` keeps: the program ended in good order all the same.
 #[test]
 fn an_exit_that_was_rotated_away() {
-    let program = Program::new("process", Link::Driver).arg("much_at_exit").env("VRAMSCOPE_MAX_TRACE", "64KiB");
+    let program = Program::new("process", Link::Driver)
+        .arg("much_at_exit")
+        .env("MUCH", "1000")
+        .env("VRAMSCOPE_MAX_TRACE", "64KiB");
     for trace in ["a.jsonl", "a.jsonl.zst"] {
         let run = program.clone().env("VRAMSCOPE_TRACE", trace).run(Mode::Recording);
         run.assert_success();
@@ -83,7 +86,10 @@ fn a_history_that_was_emptied() {
 /// The older part of a rotated history, of which the rest is gone, gets no end.
 #[test]
 fn an_older_part_alone() {
-    let program = Program::new("process", Link::Driver).arg("much_at_exit").env("VRAMSCOPE_MAX_TRACE", "64KiB");
+    let program = Program::new("process", Link::Driver)
+        .arg("much_at_exit")
+        .env("MUCH", "1000")
+        .env("VRAMSCOPE_MAX_TRACE", "64KiB");
     let run = program.env("VRAMSCOPE_TRACE", "a.jsonl").run(Mode::Recording);
     let (path, older) = (run.folder.path().join("a.jsonl"), run.folder.path().join("a.jsonl.1"));
     fs::remove_file(&path).expect("the last part");
