@@ -102,6 +102,34 @@ fn older(path: &Path) -> PathBuf {
     format!("{}.1", path.display()).into()
 }
 
+/// What exit handlers do may fill more than the parts that are kept: that they ran stands in the openings of the later ones.
+#[test]
+fn an_exit_that_was_rotated_away() {
+    let folder = Folder::new();
+    for name in ["a.jsonl", "a.jsonl.zst"] {
+        let path = folder.file(name);
+        let words = words(2, 1024);
+        let spool = spool(&words, 2, 1024);
+        let output = TraceFile::create(&path).unwrap();
+        let options = Options { compress: name.ends_with("zst"), max_bytes: Some(30_000) };
+        let mut writer = Writer::new(spool, output, &options).unwrap();
+        let mut ends = spool.claim_ring(2, b"ends").unwrap();
+        assert_eq!(ends.push(&Event { kind: EventKind::Exit, time: 1, ..Event::default() }), Pushed::Yes);
+        writer.flush(1, 1).unwrap();
+        assert!(Reader::open(&path).unwrap().any(|line| line.exits()));
+        run(spool, &mut writer, 4_000);
+        let is_event = |line: &Line| matches!(line, Line::Event(_, e) if e.kind == EventKind::Exit);
+        assert!(parts(&path).len() == 2 && !Reader::open(&path).unwrap().any(|line| is_event(&line)));
+        // With the older part, alone, and where nobody has the spool to ask.
+        let alone = folder.file("alone");
+        std::fs::copy(&path, &alone).unwrap();
+        for path in [&path, &alone] {
+            assert_eq!(Reader::open(path).unwrap().filter(Line::exits).count(), 1, "{name}");
+            assert_eq!(recover_trace(path, None, "test").unwrap().footer.end, "exit", "{name}");
+        }
+    }
+}
+
 /// What is wrong with a history, as its reader says.
 fn damage(path: &Path) -> Option<String> {
     let mut reader = Reader::open(path).unwrap();
@@ -235,6 +263,28 @@ fn a_file_that_is_gone() {
     let done = recover(&words, &path, None, "test").unwrap();
     assert_eq!((done.events_added, done.footer.events, done.is_incomplete()), (5, 25, true), "{done:?}");
     assert_eq!(done.damage.as_deref(), Some("20 events that were written are not there any more"));
+}
+
+/// Nothing is left but the older part: it gets no end, which would be damage should the newer part come.
+#[test]
+fn an_older_part_alone_gets_no_end() {
+    let folder = Folder::new();
+    for name in ["a.jsonl", "a.jsonl.zst"] {
+        let (_, path, _) = rotated(&folder, name);
+        std::fs::remove_file(&path).unwrap();
+        let older = older(&path);
+        let bytes = std::fs::read(&older).unwrap();
+        for given in [&path, &older] {
+            let e = recover_trace(given, None, "test").unwrap_err().to_string();
+            assert!(e.starts_with(path.to_str().unwrap()) && e.contains(older.to_str().unwrap()), "{e}");
+            assert!(damage(given).unwrap().contains("this last part of the history is missing"));
+        }
+        assert_eq!(std::fs::read(&older).unwrap(), bytes);
+        // A name that a person gave it.
+        let named = folder.file(&format!("{name}.copy"));
+        std::fs::rename(&older, &named).unwrap();
+        recover_trace(&named, None, "test").unwrap();
+    }
 }
 
 /// The file lost its end, which the spool had given up: what is missing is counted, also where nothing follows it.

@@ -136,7 +136,23 @@ fn what_is_no_history_is_refused_with_advice() {
     assert!(matches!(kind(b"\n\n"), ReadErrorKind::Empty));
     assert!(matches!(kind(br#"{"kind":"header","for"#), ReadErrorKind::Empty));
     assert!(matches!(kind(b"hello"), ReadErrorKind::NotHistory));
-    assert!(matches!(kind(br#"{"kind":"alloc","thread":1}"#), ReadErrorKind::NotHistory));
+    assert!(matches!(kind(br#"{"kind":"memory","thread":1}"#), ReadErrorKind::NotHistory));
+    assert!(matches!(kind(b"{\"loss\":1}\n{\"kind\": \"text\", \"text\": \"1\"}\n"), ReadErrorKind::NotHistory));
+    // Emptied, or cut, while its program wrote it: nothing tells that but what follows.
+    let alloc = "{\"kind\":\"alloc\",\"thread\":1,\"time\":5,\"id\":1}\n";
+    let frame = zstd::encode_all(alloc.as_bytes(), 1).unwrap();
+    let beginnings = [
+        "",
+        "read\":1,\"time\":4}\n",
+        "{\"kind\":\"header\",\"form",
+        "{\"kind\":\"text\",\"text\":1,\"value\":\"a\"}\n",
+    ];
+    for beginning in beginnings {
+        let text = format!("{beginning}{alloc}");
+        assert!(matches!(kind(text.as_bytes()), ReadErrorKind::NoBeginning) || beginning.ends_with("form"), "{text}");
+        assert!(matches!(kind((text + alloc).as_bytes()), ReadErrorKind::NoBeginning), "{beginning}");
+    }
+    assert!(matches!(kind(&frame), ReadErrorKind::NoBeginning));
     assert!(matches!(kind(br#"{"kind":"header","format":"tar"}"#), ReadErrorKind::NotHistory));
     assert!(matches!(kind(&[0x28, 0xb5, 0x2f, 0xfd, 1, 2]), ReadErrorKind::Empty | ReadErrorKind::NotHistory));
     let newer = br#"{"kind":"header","format":"vramscope-history","version":99}"#;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 
 use vramscope_core::event::{Event, EventKind};
 
-use crate::{arena, capture, ctl, recorder, regions, spool, state, thread, writer};
+use crate::{arena, capture, ctl, recorder, regions, state, thread, writer};
 
 /// A key whose destructor closes a thread's ring. 0: none; else key + 1.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -80,11 +80,7 @@ extern "C" fn at_exit() {
         }
     });
     // Also after a fault of ours: what was recorded before it may still be in the rings, if the writer was at work then.
-    let written = state::guarded("the history's end", writer::end);
+    state::guarded("the history's end", writer::end);
     // Of its own: a fault above must not leave the file behind.
     ctl::end();
-    // In the launcher's folder the spool is its business: it writes the footer.
-    if written == Some(true) && spool::is_ours() {
-        state::guarded("the spool's end", spool::remove);
-    }
 }

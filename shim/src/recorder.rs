@@ -207,8 +207,13 @@ fn push(counts: bool, mut once: impl FnMut(&mut Producer<'static>) -> Pushed) ->
 /// has stopped.
 #[cold]
 fn missed() {
-    if let Some(s) = SPOOL.get() {
-        s.count_lost(1);
+    let Some(s) = SPOOL.get() else { return };
+    s.count_lost(1);
+    // Nobody may come after to say so, once the process ends.
+    let t = thread::current();
+    if state::exiting() && recording() && t.enter() {
+        writer::flush();
+        t.leave();
     }
 }
 

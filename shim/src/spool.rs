@@ -4,14 +4,15 @@
 //! The launcher's run directory, else /dev/shm, else the run or temporary directory; in the last resort a nameless file,
 //! which dies with the process.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_void};
+use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
 
 use vramscope_core::record::{ClockKind, Setup, Spool};
 
 use crate::message::{error, info};
-use crate::{clock, driver, settings};
+use crate::{clock, driver, nap, settings};
 
 /// Threads that can record at the same time.
 const RINGS: usize = 512;
@@ -23,6 +24,8 @@ const STEP: usize = 4;
 static FD: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
 static PATH: once_cell::sync::OnceCell<String> = once_cell::sync::OnceCell::new();
+/// Where it is mapped.
+static WORDS: once_cell::sync::OnceCell<&'static [AtomicU64]> = once_cell::sync::OnceCell::new();
 
 /// Where it lies; empty for a nameless one.
 pub fn path() -> &'static str {
@@ -53,12 +56,7 @@ fn open_new() -> Option<(i32, String)> {
             format!("{folder}/vramscope-spool.{pid}.{now}")
         };
         let c = settings::c_string(&name);
-        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-        // SAFETY: a C string; the mode that O_CREAT wants.
-        let fd = unsafe { libc::open(c.as_ptr(), flags, 0o600) };
-        if fd < 0 {
-            continue;
-        }
+        let Some(fd) = create_file(&c) else { continue };
         if back(fd, Spool::prefix_in_words(STEP, SLOTS)) {
             return Some((high(fd), name));
         }
@@ -74,6 +72,14 @@ fn open_new() -> Option<(i32, String)> {
         return Some((high(fd), String::new()));
     }
     None
+}
+
+/// A file that was not there.
+fn create_file(path: &CString) -> Option<i32> {
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    // SAFETY: a C string; the mode that O_CREAT wants.
+    let fd = unsafe { libc::open(path.as_ptr(), flags, 0o600) };
+    (fd >= 0).then_some(fd)
 }
 
 fn close_and_remove(fd: i32, path: &CString) {
@@ -150,6 +156,7 @@ pub fn create() -> Option<Spool<'static>> {
     INODE.store(inode(fd), Relaxed);
     FD.store(fd, Relaxed);
     let _ = PATH.set(path);
+    let _ = WORDS.set(words);
     match Spool::format(words, &setup) {
         Ok(s) => Some(s),
         Err(e) => {
@@ -191,11 +198,13 @@ fn ticks_per_second() -> u64 {
     ((t1 - t0) as u128 * 1_000_000_000 / u128::from((n1 - n0).max(1))) as u64
 }
 
+/// For who changes how much of the file is backed.
+static EXTENDING: Mutex<()> = Mutex::new(());
+
 /// Backs more rings, when the last free ones are being taken. The writer's work, and of a thread that finds none where the
 /// writer does not come to it: on a machine that is busy with the program that may be long, and what a thread without a ring
 /// does is lost. Whether there are more now.
 pub fn extend(spool: Spool<'static>) -> bool {
-    static EXTENDING: Mutex<()> = Mutex::new(());
     let Ok(_turn) = EXTENDING.try_lock() else { return false };
     if !spool.needs_more() {
         return false;
@@ -223,11 +232,12 @@ pub fn may_grow(spool: Spool<'static>) -> bool {
     spool.usable_rings() < spool.rings() && !NO_ROOM.load(Relaxed)
 }
 
+/// It has no name any more.
 static REMOVED: AtomicBool = AtomicBool::new(false);
 
 /// Whether `recover` will find it there, and no launcher before.
 pub fn is_left() -> bool {
-    is_ours() && !REMOVED.load(Relaxed)
+    is_ours() && !REMOVED.load(Relaxed) && !path().is_empty()
 }
 
 /// Whether no launcher will look after it: it does not lie in the folder of one.
@@ -244,4 +254,56 @@ pub fn remove() {
         // SAFETY: a C string.
         unsafe { libc::unlink(c.as_ptr()) };
     }
+}
+
+/// After its removal something could not be written: what the rings hold is found by `recover` again. Nothing is recorded any
+/// more, and the caller has the writer's lock, so that no slot is given back meanwhile.
+///
+/// A file without a name can't be given one, so a copy takes its place, also under the mapping: what is counted as lost from
+/// here on is in it.
+pub fn put_back(spool: Spool<'static>) {
+    let Some(words) = WORDS.get().filter(|_| REMOVED.load(Relaxed) && !path().is_empty()) else { return };
+    // A thread that is backing rings goes first, if it gets to it.
+    let turn = (0..20).find_map(|round| {
+        EXTENDING.try_lock().ok().or_else(|| {
+            nap::growing(round);
+            None
+        })
+    });
+    // From here on nobody does.
+    FD.store(-1, Relaxed);
+    drop(turn);
+    let used = Spool::prefix_in_words(spool.usable_rings(), SLOTS) * 8;
+    let name = settings::c_string(path());
+    let Some(fd) = create_file(&name) else { return };
+    let place = words.as_ptr().cast_mut().cast::<c_void>();
+    if !back(fd, used / 8) || !copy(words, used, fd) {
+        close_and_remove(fd, &name);
+        return;
+    }
+    let fd = high(fd);
+    lock(fd);
+    let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+    // SAFETY: whole pages of our own mapping, which is never unmapped, and a file that has them, with the same in them.
+    if unsafe { libc::mmap(place, used, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) } == libc::MAP_FAILED {
+        info!("{}: what is lost from here on is not counted", path());
+    }
+    REMOVED.store(false, Relaxed);
+}
+
+/// Writes the first bytes of it to a file. From the front: a ring's head comes before its slots, so below what was read of the
+/// head all are whole.
+fn copy(words: &[AtomicU64], bytes: usize, fd: i32) -> bool {
+    let mut at = 0;
+    while at < bytes {
+        // SAFETY: a descriptor of ours, and a place within the mapping with that many bytes behind it.
+        let n = unsafe { libc::write(fd, words.as_ptr().cast::<u8>().add(at).cast(), bytes - at) };
+        match usize::try_from(n) {
+            Ok(0) => return false,
+            Ok(n) => at += n,
+            Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+    true
 }

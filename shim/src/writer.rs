@@ -224,12 +224,22 @@ fn round_with(mut held: Held, all: bool) -> Option<(u64, u32)> {
         Ok(p) => Some((p.events, p.fullness)),
         Err(e) => {
             let name = writer.output().path().display().to_string();
-            held.end();
+            // Under the lock: the end of the process removes the spool only where no write failed.
+            let first = !FAILED.swap(true, Relaxed);
             recorder::stop();
-            if !FAILED.swap(true, Relaxed) {
-                let rest = match IS_FILE.load(Relaxed) && spool::is_left() {
-                    true => format!(". What memory still holds of it `vramscope recover {name}` adds, later"),
-                    false => String::new(),
+            if let Some(spool) = SPOOL.get().filter(|_| IS_FILE.load(Relaxed)) {
+                signals::held_off(|| spool::put_back(*spool));
+            }
+            held.end();
+            if first {
+                let rest = match IS_FILE.load(Relaxed) {
+                    true if spool::is_left() => {
+                        format!(". What memory still holds of it `vramscope recover {name}` adds, later")
+                    }
+                    true if spool::is_ours() => {
+                        ". What memory still held of it is lost: there is no room to keep it".to_owned()
+                    }
+                    _ => String::new(),
                 };
                 error!("{name}: writing the history failed ({e}): recording stops here, the program goes on{rest}");
             }
@@ -288,23 +298,28 @@ pub fn flush() {
     round(true);
 }
 
-/// The end of the process: writes what is left. Whether the spool is not needed any more.
-pub fn end() -> bool {
+/// The end of the process: writes what is left, and removes the spool if it is not needed any more. (In the launcher's folder
+/// it is the launcher's business, who writes the footer.)
+pub fn end() {
     flush();
-    if FAILED.load(Relaxed) {
-        return !IS_FILE.load(Relaxed);
+    // With the lock, so that no write fails before the spool is gone, of which it would have to be kept.
+    let held = lock();
+    let needed = IS_FILE.load(Relaxed) && (FAILED.load(Relaxed) || held.is_none());
+    if needed || !spool::is_ours() {
+        return;
     }
-    let Some(mut held) = lock() else { return !IS_FILE.load(Relaxed) };
+    let Some(mut held) = held else { return spool::remove() };
     // After a fault of ours nothing follows, and nobody else may be there to say so.
     if let Some(writer) = held.writer()
         && recorder::stopped()
-        && spool::is_ours()
     {
         let ended = signals::held_off(|| writer.end_stopped());
-        held.end();
-        return ended.is_ok() || !IS_FILE.load(Relaxed);
+        if ended.is_ok() || !IS_FILE.load(Relaxed) {
+            spool::remove();
+        }
+        return held.end();
     }
-    true
+    spool::remove();
 }
 
 /// As [`flush`], unless the writer is at work (or broke while it was).

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use vramscope_core::event::EventKind;
 use vramscope_core::record::{Recovered, recover_trace};
 use vramscope_core::trace::Line;
-use vramscope_core::trace::read::{ReadErrorKind, Reader, named_by, parts};
+use vramscope_core::trace::read::{ReadError, ReadErrorKind, Reader, named_by, parts};
 
 use super::spool::{self, Outcome, SpoolFile};
 use super::{ctl, process, run_dir, say};
@@ -91,11 +90,7 @@ fn unfinished(folder: &Path) -> Vec<PathBuf> {
         let Ok(mut lines) = Reader::open(path) else { return false };
         let h = lines.header();
         let lives = process::ran_at(h.pid, h.start_seconds, &h.host);
-        let ends = |line: Line| match line {
-            Line::Footer(_) => true,
-            Line::Event(_, e) => e.kind == EventKind::Exit,
-            _ => false,
-        };
+        let ends = |line: Line| line.exits() || matches!(line, Line::Footer(_));
         !lives && !lines.any(ends)
     };
     let mut found = find::in_folder(folder).unwrap_or_default();
@@ -146,7 +141,13 @@ fn trace(path: &Path) -> Result<ExitCode> {
         if process::ran_at(header.pid, header.start_seconds, &header.host) {
             return say(path, &Outcome::Alive(header.pid));
         }
-        let done = recover_trace(path, None, "recover").with_context(|| path.display().to_string())?;
+        let done = match recover_trace(path, None, "recover") {
+            Err(e) if has_no_end(&e) => {
+                say::line(&e.to_string());
+                return Ok(ExitCode::FAILURE);
+            }
+            done => done.map_err(|e| named(path, e))?,
+        };
         ctl::clear_of(header.pid);
         return say(path, &Outcome::Finished(done));
     };
@@ -173,8 +174,23 @@ fn trace(path: &Path) -> Result<ExitCode> {
     say(path, &outcome)
 }
 
+/// Whether nothing is left of a history but an older part, which can be read.
+fn has_no_end(e: &std::io::Error) -> bool {
+    let e = e.get_ref().and_then(|e| e.downcast_ref::<ReadError>());
+    e.is_some_and(|e| matches!(e.kind, ReadErrorKind::NoEnd(_)))
+}
+
+/// An error with the name of its file, which some tell themselves.
+pub fn named(path: &Path, e: std::io::Error) -> anyhow::Error {
+    let name = path.display().to_string();
+    match e.to_string().starts_with(&name) {
+        true => e.into(),
+        false => anyhow::Error::from(e).context(name),
+    }
+}
+
 /// The history of which this file is the older part: the next one was not begun before its program was killed.
-fn part_of(path: &Path, spool: &SpoolFile) -> Option<PathBuf> {
+pub fn part_of(path: &Path, spool: &SpoolFile) -> Option<PathBuf> {
     let newer = named_by(&std::path::absolute(path).ok()?)?;
     (spool.trace().ok()? == newer).then_some(newer)
 }

@@ -109,7 +109,7 @@ impl SpoolFile {
 
     /// Finishes a history with it, in this file instead of its own.
     pub fn finish_in(&self, trace: &Path, status: Option<i32>, by: &str) -> Result<Recovered> {
-        recover(&self.words, trace, status, by).with_context(|| trace.display().to_string())
+        recover(&self.words, trace, status, by).map_err(|e| super::recover::named(trace, e))
     }
 
     /// Finishes its history and removes it, if its process is dead. `status` tells how a process ended.

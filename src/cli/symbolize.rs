@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
-use vramscope_core::event::EventKind;
 use vramscope_core::trace::read::Reader;
 use vramscope_core::trace::{Frame, Line, Module, Symbol, write};
 
@@ -113,6 +112,7 @@ fn wanted(path: &Path) -> Result<Wanted> {
     let mut named = BTreeSet::new();
     let (mut finished, mut exited) = (false, false);
     for line in &mut reader {
+        exited |= line.exits();
         match line {
             Line::Module(m) => drop(w.modules.insert(m.module, m)),
             Line::Symbol(s) => drop(named.insert((s.module, s.offset))),
@@ -121,7 +121,6 @@ fn wanted(path: &Path) -> Result<Wanted> {
                 Frame::Python(_) | Frame::Other(_) => None,
             })),
             Line::Footer(_) => finished = true,
-            Line::Event(_, e) if e.kind == EventKind::Exit => exited = true,
             _ => {}
         }
     }

@@ -40,7 +40,9 @@ impl Whole {
             return as_it_is;
         }
         let from = spool.path().display();
-        match finished_copy(path, &spool) {
+        // The older part of one whose newer part was never begun: both are the same.
+        let newer = recover::part_of(path, &spool);
+        match finished_copy(newer.as_deref().unwrap_or(path), &spool) {
             Ok((folder, done)) => {
                 let more = match done.events_added {
                     _ if header.is_err() => format!("holds no whole line: what is told comes from {from}"),
@@ -118,6 +120,31 @@ mod tests {
     use crate::report::History;
     use clap::Parser;
     use vramscope_core::trace::{FORMAT, Header, Line, VERSION, write};
+
+    /// Killed between the two steps of a rotation: both names mean all that there is.
+    #[test]
+    fn a_part_that_was_never_begun_is_not_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (spool, trace) = unwritten(folder.path(), DEAD - 9);
+        let line = SpoolFile::read(&spool).unwrap().header_line().unwrap();
+        let mut header: Header = serde_json::from_slice(&line).unwrap();
+        header.settings.insert("VRAMSCOPE_MAX_TRACE".into(), "64KiB".into());
+        let mut text = Vec::new();
+        write::line(&mut text, &Line::Header(header));
+        let older = older_part(&trace);
+        std::fs::write(&older, &text).unwrap();
+        for given in [&trace, &older] {
+            let whole = Whole::of(given);
+            let history = History::read(whole.file()).unwrap();
+            assert_eq!((history.events, history.damage), (5, None));
+        }
+        // Without the spool it is.
+        std::fs::remove_file(&spool).unwrap();
+        for given in [&trace, &older] {
+            let damage = History::read(Whole::of(given).file()).unwrap().damage.unwrap();
+            assert!(damage.contains("this last part of the history is missing"), "{damage}");
+        }
+    }
 
     #[test]
     fn an_unfinished_history_is_read_with_its_spool_and_stays_as_it_is() {

@@ -116,6 +116,7 @@ impl Run {
                     return None;
                 }
                 Line::Live(_, event) => {
+                    play.exited |= event.kind == EventKind::Exit;
                     play.pauses.play(event);
                     play.held.was_live(event);
                     return None;

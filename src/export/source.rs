@@ -112,6 +112,7 @@ impl Source {
                         }
                     }
                     Line::Live(_, e) => {
+                        exited |= e.kind == EventKind::Exit;
                         pauses.play(&e);
                         start = start.min(e.time);
                         if e.kind == EventKind::Context {

@@ -157,6 +157,7 @@ impl History {
                 Line::Footer(footer) => h.footer = Some(footer),
                 Line::Live(thread, event) => {
                     let event = possible(&event);
+                    h.exited |= event.kind == EventKind::Exit;
                     h.pauses.play(&event);
                     h.state.was_live(&event);
                     h.facts.was_live(thread, &event, &h.state);

@@ -146,6 +146,7 @@ impl Check {
         match line {
             Line::Thread(thread) => self.threads.line(thread, at, &mut self.findings),
             Line::Live(thread, e) => {
+                self.exited |= e.kind == EventKind::Exit;
                 self.pauses.play(e);
                 self.books.event(*thread, e, at, &mut self.findings);
             }

@@ -14,6 +14,7 @@ mod compare;
 mod conformance;
 mod ctl;
 mod doors;
+mod ends;
 mod faults;
 mod kill;
 mod layers;

@@ -15,7 +15,7 @@ fn vramscope(arguments: &[&str], trace: &Path) -> Output {
 }
 
 /// What it says, and its exit code.
-fn said(arguments: &[&str], trace: &Path) -> (String, Option<i32>) {
+pub fn said(arguments: &[&str], trace: &Path) -> (String, Option<i32>) {
     let out = vramscope(arguments, trace);
     let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     (text, out.status.code())

@@ -226,9 +226,10 @@ static void case_exits_beside(void) {
   printf("%d %d\n", getpid(), (int)LENGTH(many));
   for (int i = 0; i < BUSY; ++i) printf("%d %ld\n", tid_of[i], done_by[i]);
 }
-/* Much is done in an exit handler. */
+/* Much is done in an exit handler: as much as is told, or more than a pipe holds. */
 static void much_at_end(void) {
-  for (int i = 0; i < 20000; ++i) MUST(cuMemFree(take(3000)));
+  int much = getenv("MUCH") ? atoi(getenv("MUCH")) : 20000;
+  for (int i = 0; i < much; ++i) MUST(cuMemFree(take(3000)));
 }
 static void case_much_at_exit(void) {
   MUST(cuInit(0));
@@ -299,6 +300,52 @@ static void case_destructor(void) {
   setenv("FREE_IN_DESTRUCTOR", "1", 1);
   work();
 }
+/* The disk of the history gets full while exit handlers run, when all was written: that of its memory, too, with FULL_MEMORY. What is
+   exported is found before the C library's. */
+static ino_t full;
+static size_t room = 30;
+ssize_t write(int file, const void* bytes, size_t n) {
+  struct stat s;
+  if (full && !fstat(file, &s) && s.st_ino == full) {
+    if (!room) {
+      errno = ENOSPC;
+      return -1;
+    }
+    if (n > room) n = room;
+    room -= n;
+  }
+  return syscall(SYS_write, file, bytes, n);
+}
+static int no_memory;
+static void fills_up(void) {
+  struct stat s;
+  for (int i = 0; i < (int)LENGTH(many); ++i) {
+    if (i == 100 && getenv("VRAMSCOPE_TRACE") && !stat(getenv("VRAMSCOPE_TRACE"), &s)) full = s.st_ino;
+    no_memory = full && getenv("FULL_MEMORY");
+    MUST(cuMemFree(many[i]));
+  }
+}
+static void case_full_at_exit(void) {
+  MUST(cuInit(0));
+  atexit(fills_up); /* after ours, while the driver still answers */
+  primary(0);
+  for (int i = 0; i < (int)LENGTH(many); ++i) many[i] = take(5000);
+}
+/* Somebody empties the history while its program runs; with KILLED it does not come to its end. */
+static void until_written(const char* history) {
+  struct stat s;
+  while (stat(history, &s) || !s.st_size) usleep(100);
+}
+static void case_emptied(void) {
+  const char* history = getenv("VRAMSCOPE_TRACE");
+  work();
+  if (!history) return;
+  until_written(history);
+  REQUIRE(!truncate(history, 0));
+  for (int i = 0; i < 10; ++i) MUST(cuMemFree(take(2000)));
+  until_written(history);
+  if (getenv("KILLED")) raise(SIGKILL);
+}
 /* The process ends while a thread makes its first calls: any of them may find that the driver has ended (4), as when bare. */
 static volatile int begins;
 static void* begins_late(void* unused) {
@@ -314,12 +361,13 @@ static void* begins_late(void* unused) {
   for (;;) pause();
   return NULL;
 }
-/* What is exported is found before the C library's: memory for what is set up takes long to get, as on a machine with much to do. */
+/* Memory for what is set up takes long to get, as on a machine with much to do. */
 static volatile int slowly;
 static volatile int gets_memory;
 int posix_fallocate(int file, off_t start, off_t length) {
   gets_memory = 1;
   if (slowly) usleep(700000);
+  if (no_memory) return ENOSPC;
   return fallocate(file, 0, start, length) ? errno : 0;
 }
 static void case_exits_at_slow_start(void) {
@@ -570,7 +618,7 @@ static void case_chdir(void) {
 }
 CASES(CASE(fork_exit), CASE(fork__exit), CASE(fork_cuda), CASE(fork_exec), CASE(worker), CASE(clone), CASE(vfork), CASE(fork_first),
       CASE(fork_threads), CASE(exec), CASE(_exit), CASE(quick_exit), CASE(abort), CASE(segfault), CASE(killed), CASE(thread_exits),
-      CASE(main_ends), CASE(exits_beside), CASE(much_at_exit), CASE(exits_in_handler), CASE(crowd), CASE(exits_at_start), CASE(exits_at_slow_start), CASE(atexit), CASE(atexit_between),
+      CASE(main_ends), CASE(exits_beside), CASE(much_at_exit), CASE(full_at_exit), CASE(emptied), CASE(exits_in_handler), CASE(crowd), CASE(exits_at_start), CASE(exits_at_slow_start), CASE(atexit), CASE(atexit_between),
       CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
       CASE(threads_one_by_one), CASE(threads_at_once), CASE(threads_first), CASE(cancel), CASE(cancel_unpooled), CASE(cancel_waiting), CASE(signals),
       CASE(handler_allocates), CASE(close_all), CASE(close_standard), CASE(numbers), CASE(chdir))

@@ -201,7 +201,7 @@ pub fn program_at(source: &Path, link: Link) -> PathBuf {
     }
     gcc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-Wl,--build-id"]);
     // A program may stand in for the C library here (process.c).
-    gcc.args(["posix_fallocate", "nanosleep"].map(|name| format!("-Wl,--export-dynamic-symbol={name}")));
+    gcc.args(["posix_fallocate", "nanosleep", "write"].map(|name| format!("-Wl,--export-dynamic-symbol={name}")));
     gcc.arg("-I").arg(root().join("tests/simgpu")).arg("-I").arg(&folder).arg("-I").arg(root().join("include"));
     gcc.arg("-isystem").arg(root().join("tests/third_party"));
     if library {

@@ -13,7 +13,7 @@ use super::output::TraceFile;
 use super::spool::Spool;
 use super::writer::{Options, Writer, number};
 use crate::trace::older_part;
-use crate::trace::read::{Damage, ReadError, ReadErrorKind, Reader, missing, part_of, parts};
+use crate::trace::read::{Damage, ReadError, ReadErrorKind, Reader, missing, newer_of, part_of, parts};
 use crate::trace::source::whole;
 use crate::trace::{Footer, Header, Line, Lost};
 
@@ -167,6 +167,14 @@ pub fn recover(words: &[AtomicU64], trace: &Path, status: Option<i32>, by: &str)
 /// Finishes a history whose spool is lost.
 pub fn recover_trace(trace: &Path, status: Option<i32>, by: &str) -> io::Result<Recovered> {
     let held = survey(trace)?;
+    // A rotated history without its last part has no end to write: one in the part before would be damage, should it come.
+    let older = match &held.header {
+        Some(header) => newer_of(trace, header).map(|newer| (newer, trace.to_owned())),
+        None => (parts(trace) == [older_part(trace)]).then(|| (trace.to_owned(), older_part(trace))),
+    };
+    if let Some((newer, older)) = older {
+        return Err(io::Error::other(ReadError { path: newer, kind: ReadErrorKind::NoEnd(older) }));
+    }
     let mut done =
         Recovered { path: trace.to_owned(), damage: held.damage(), events_before: held.events, ..Recovered::default() };
     if let Some(footer) = held.footer {
@@ -285,6 +293,7 @@ impl Held {
         if let Some(number) = number(line) {
             self.known.insert(number);
         }
+        self.exited |= line.exits();
         match line {
             Line::Thread(thread) => {
                 // What came before in parts that were dropped is not missing.
@@ -297,7 +306,6 @@ impl Held {
                 *next = next.saturating_add(1);
                 self.events = self.events.saturating_add(1);
                 self.time = self.time.max(event.time);
-                self.exited |= event.kind == crate::event::EventKind::Exit;
             }
             Line::Lost(lost) => self.lost = lost.clone(),
             _ => {}

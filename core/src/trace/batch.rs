@@ -160,7 +160,10 @@ impl Chunk {
                     continue;
                 }
                 Ok(Parsed::Live(..)) if self.later => continue,
-                Ok(Parsed::Live(thread, event)) => Box::new(Line::Live(thread, event)),
+                Ok(Parsed::Live(thread, event)) => {
+                    batch.exited |= event.kind == EventKind::Exit;
+                    Box::new(Line::Live(thread, event))
+                }
                 // Two files put together: their numbers and addresses mean different things.
                 Ok(Parsed::Other(other)) if matches!(*other, Line::Header(_)) => {
                     batch.damaged(self.cursor.line, self.cursor.start, &ANOTHER);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::Event;
+use crate::event::{Event, EventKind};
 
 mod batch;
 mod oom;
@@ -67,6 +67,13 @@ pub enum Line {
     Footer(Footer),
     /// A line of a newer version: skipped.
     Unknown,
+}
+
+impl Line {
+    /// Whether it says that the program's exit handlers ran: their event, or what the opening of a later part repeats of it.
+    pub fn exits(&self) -> bool {
+        matches!(self, Line::Event(_, e) | Line::Live(_, e) if e.kind == EventKind::Exit)
+    }
 }
 
 /// `{"kind":"header",…}`

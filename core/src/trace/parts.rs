@@ -32,7 +32,16 @@ pub(crate) fn missing(path: &Path, files: &[PathBuf], header: &Header) -> Option
         let what = format!("this last part of the history is missing; what is read is part {}", header.part);
         return if last { None } else { damage(path, what) };
     }
-    if header.part == 0 || header.dropped {
+    if header.dropped {
+        return None;
+    }
+    if let Some(newer) = newer_of(path, header) {
+        return damage(
+            &newer,
+            format!("this last part of the history is missing; what is read is part {}", header.part),
+        );
+    }
+    if header.part == 0 {
         return None;
     }
     let older = super::older_part(path);
@@ -56,6 +65,13 @@ pub(crate) fn part_of(path: &Path, header: &Header) -> Option<PathBuf> {
     let there = Chunks::open_part(&newer, u64::MAX).ok()?;
     let there = there.header();
     (there.same_run(header) && header.part.checked_add(1) == Some(there.part)).then_some(newer)
+}
+
+/// The newer part of the history that the file with this header is the older part of, by its name. (A file may be named so by a
+/// person, but not one of a history that is rotated.)
+pub(crate) fn newer_of(path: &Path, header: &Header) -> Option<PathBuf> {
+    let rotates = header.part > 0 || header.settings.get("VRAMSCOPE_MAX_TRACE").is_some_and(|most| most != "0");
+    named_by(path).filter(|_| rotates && !header.dropped)
 }
 
 /// The history whose older part has this name.

@@ -18,7 +18,7 @@ use crate::event::EventKind;
 pub use super::batch::{Batch, Chunk, Item, Items};
 pub use super::parse::Parser;
 pub use super::parts::{Held, named_by, parts};
-pub(crate) use super::parts::{missing, part_of};
+pub(crate) use super::parts::{missing, newer_of, part_of};
 
 /// Why a history cannot be read at all.
 #[derive(Debug)]
@@ -39,10 +39,14 @@ pub enum ReadErrorKind {
     Empty,
     /// The first line is no header.
     NotHistory,
+    /// Lines of a history without their header.
+    NoBeginning,
     /// Written by a newer version, of this format number.
     Newer(u32),
     /// It is the older part of this history.
     OlderPart(PathBuf),
+    /// All that is left of it is this older part: it has no end that could be finished.
+    NoEnd(PathBuf),
 }
 
 impl fmt::Display for ReadError {
@@ -56,9 +60,17 @@ impl fmt::Display for ReadError {
             ReadErrorKind::NotHistory => f.write_str(
                 "line 1: not a history of vramscope; give the .jsonl or .jsonl.zst file that `vramscope run` wrote",
             ),
+            ReadErrorKind::NoBeginning => f.write_str(
+                "line 1: no header, but lines of a history follow: its beginning is gone (was the file emptied, or cut, while its program wrote it?), and what they mean with it; record once more into a new file (`--max-trace` keeps it small)",
+            ),
             ReadErrorKind::OlderPart(newer) => {
                 write!(f, "is a part of {newer}, which is read with it: give {newer}", newer = newer.display())
             }
+            ReadErrorKind::NoEnd(older) => write!(
+                f,
+                "this last part of the history is missing, and its spool: there is nothing to finish; all commands read what is left, {older}, as it is",
+                older = older.display()
+            ),
             ReadErrorKind::Newer(version) => write!(
                 f,
                 "line 1: written in format {version}, this vramscope reads up to {VERSION}; use the version that wrote it or a newer one"
@@ -178,6 +190,8 @@ impl Chunks {
         let header = match first {
             Some(Ok(Parsed::Other(line))) => match *line {
                 Line::Header(header) if header.format == FORMAT => header,
+                Line::Header(_) => return Err(error(ReadErrorKind::NotHistory)),
+                _ if goes_on(&piece.text[..]) => return Err(error(ReadErrorKind::NoBeginning)),
                 _ => return Err(error(ReadErrorKind::NotHistory)),
             },
             // A header or a frame that is cut is a history cut before its first line, not some other file.
@@ -185,6 +199,7 @@ impl Chunks {
             Some(Err(_)) if cursor.is_past(&piece) && could_begin(&piece.text[..]) => {
                 return Err(error(ReadErrorKind::Empty));
             }
+            _ if goes_on(&piece.text[..]) => return Err(error(ReadErrorKind::NoBeginning)),
             _ => return Err(error(ReadErrorKind::NotHistory)),
         };
         if header.version > VERSION {
@@ -211,6 +226,21 @@ impl Chunks {
 fn could_begin(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     text.starts_with(b"{\"kind\":\"header\"") || MAGIC.starts_with(text)
+}
+
+/// Whether a history goes on so, in the midst of a line perhaps: its first or its second line is one of those that our writer
+/// writes behind the header.
+fn goes_on(text: &[u8]) -> bool {
+    let ours = |line: &[u8]| {
+        let parsed = Parser::default().parse_or_header(line);
+        let known = match parsed {
+            Ok(Parsed::Event(..) | Parsed::Live(..)) => true,
+            Ok(Parsed::Other(line)) => !matches!(*line, Line::Unknown | Line::Header(_)),
+            Err(_) => false,
+        };
+        line.starts_with(b"{\"kind\":\"") && known
+    };
+    text.split_inclusive(|b| *b == b'\n').take(2).any(ours)
 }
 
 impl Iterator for Chunks {
@@ -319,7 +349,10 @@ impl Iterator for Reader {
                     return Some(Line::Event(thread, event));
                 }
                 Some(Ok(Parsed::Live(..))) if self.chunk.later => {}
-                Some(Ok(Parsed::Live(thread, event))) => return Some(Line::Live(thread, event)),
+                Some(Ok(Parsed::Live(thread, event))) => {
+                    self.exited |= event.kind == EventKind::Exit;
+                    return Some(Line::Live(thread, event));
+                }
                 // Two files put together: their numbers and addresses mean different things.
                 Some(Ok(Parsed::Other(line))) if matches!(*line, Line::Header(_)) => {
                     self.another = true;

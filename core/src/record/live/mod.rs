@@ -71,6 +71,8 @@ pub struct Live {
     maps: BTreeMap<u64, (u32, Event)>,
     /// The first pause of recording, and the last end of one if it goes on.
     pauses: Vec<(u32, Event)>,
+    /// The exit handlers ran.
+    exit: Option<(u32, Event)>,
     now: Moment,
     /// Entries at most.
     most: usize,
@@ -122,6 +124,7 @@ impl Live {
                     self.pauses.push((thread, *event));
                 }
             }
+            EventKind::Exit => self.exit = Some((thread, *event)),
             _ => {}
         }
     }

@@ -24,7 +24,8 @@ impl Live {
         for thread in self.threads.lines() {
             write::line(text, &Line::Thread(thread.clone()));
         }
-        for (thread, event) in self.lines() {
+        // The exit, which what exit handlers do may move out of all parts that are kept, does not live, but stays true.
+        for (thread, event) in self.lines().into_iter().chain(self.exit) {
             write::live(text, thread, &event);
         }
     }
