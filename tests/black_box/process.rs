@@ -209,6 +209,7 @@ fn cancelled_threads() {
 #[test]
 fn signals() {
     as_bare(&["signals", "handler_allocates"], Mode::SYNC);
+    as_bare(&["signals_and_a_slow_disk"], &[Mode::Recording, Mode::Pooled]);
 }
 
 #[test]

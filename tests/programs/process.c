@@ -304,8 +304,13 @@ static void case_destructor(void) {
    exported is found before the C library's. */
 static ino_t full;
 static size_t room = 30;
+static int slow_writes;
 ssize_t write(int file, const void* bytes, size_t n) {
   struct stat s;
+  if (slow_writes && !fstat(file, &s) && S_ISREG(s.st_mode)) {
+    --slow_writes;
+    usleep(250000);
+  }
   if (full && !fstat(file, &s) && s.st_ino == full) {
     if (!room) {
       errno = ENOSPC;
@@ -552,6 +557,11 @@ static void case_signals(void) {
   printf("signals came %d\n", signals >= 50);
   again();
 }
+/* They come while hooks wait for the writer, which waits for its disk. */
+static void case_signals_and_a_slow_disk(void) {
+  slow_writes = 2;
+  case_signals();
+}
 /* A handler that allocates itself, where the signal interrupts no call of the driver: it is blocked around those. */
 static void allocates(int n) {
   (void)n;
@@ -620,5 +630,6 @@ CASES(CASE(fork_exit), CASE(fork__exit), CASE(fork_cuda), CASE(fork_exec), CASE(
       CASE(fork_threads), CASE(exec), CASE(_exit), CASE(quick_exit), CASE(abort), CASE(segfault), CASE(killed), CASE(thread_exits),
       CASE(main_ends), CASE(exits_beside), CASE(much_at_exit), CASE(full_at_exit), CASE(emptied), CASE(exits_in_handler), CASE(crowd), CASE(exits_at_start), CASE(exits_at_slow_start), CASE(atexit), CASE(atexit_between),
       CASE(atexit_late), CASE(destructor), CASE(thread_destructor), CASE(small_stack),
-      CASE(threads_one_by_one), CASE(threads_at_once), CASE(threads_first), CASE(cancel), CASE(cancel_unpooled), CASE(cancel_waiting), CASE(signals),
+      CASE(threads_one_by_one), CASE(threads_at_once), CASE(threads_first), CASE(cancel), CASE(cancel_unpooled), CASE(cancel_waiting),
+      CASE(signals), CASE(signals_and_a_slow_disk),
       CASE(handler_allocates), CASE(close_all), CASE(close_standard), CASE(numbers), CASE(chdir))
