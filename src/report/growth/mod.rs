@@ -110,6 +110,9 @@ impl Look<'_> {
                 continue;
             }
             let Some(g) = shape::growth(s, self.steps) else { continue };
+            if !self.is_tensor(i as u32) && self.steps.is_some_and(|steps| !shape::goes_along(s, steps)) {
+                continue;
+            }
             if g.bytes() < LEAST.max(peak / LEAST_PART) || !self.goes_on(s, &g) || loading && self.loads(s.stack) {
                 continue;
             }
@@ -157,16 +160,15 @@ impl Look<'_> {
     }
 
     fn part(&self, (site, g): &Grown) -> Part {
-        let (s, steps) = (self.site(*site), self.steps_of(g));
+        let s = self.site(*site);
         let (live, exact) = self.grown_by(s, g);
-        Part {
-            site: *site,
-            bytes: g.bytes() as f64 / steps,
-            count: g.count() as f64 / steps,
-            live,
-            exact,
-            since: s.first.0,
-        }
+        // What stayed of all steps is known better than what lies between two points, which fall anywhere in a step.
+        let whole = self.steps.filter(|steps| exact && g.shape == Shape::Linear && steps.hold(s.first.1, s.last.1));
+        let (count, bytes, steps) = match whole {
+            Some(steps) => (live.0, live.1, steps.count as f64),
+            None => (g.count(), g.bytes(), self.steps_of(g)),
+        };
+        Part { site: *site, bytes: bytes as f64 / steps, count: count as f64 / steps, live, exact, since: s.first.0 }
     }
 
     /// By how much a site grew, count and bytes, and whether that is known. What a program frees at its exit does not show at the

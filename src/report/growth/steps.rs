@@ -61,6 +61,11 @@ impl Steps {
         }
     }
 
+    /// Whether what comes between these allocations of the history comes from the first step to the last.
+    pub fn hold(&self, first: u64, last: u64) -> bool {
+        self.at(first) < 1.0 && self.at(last) + 2.0 > self.count as f64
+    }
+
     /// Where the last step begins.
     pub fn last(&self) -> u64 {
         self.points.last().map_or(0, |p| p.0)
