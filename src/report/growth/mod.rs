@@ -162,10 +162,12 @@ impl Look<'_> {
     fn part(&self, (site, g): &Grown) -> Part {
         let s = self.site(*site);
         let (live, exact) = self.grown_by(s, g);
-        // What stayed of all steps is known better than what lies between two points, which fall anywhere in a step.
-        let whole = self.steps.filter(|steps| exact && g.shape == Shape::Linear && steps.hold(s.first.1, s.last.1));
+        // What stayed of all steps is known better than what lies between two points, which fall anywhere in a step, and between
+        // the stairs.
+        let rises = g.shape == Shape::Linear || g.shape == Shape::Staircase && s.frees_before_last == 0;
+        let whole = self.steps.filter(|_| exact && rises);
         let (count, bytes, steps) = match whole {
-            Some(steps) => (live.0, live.1, steps.count as f64),
+            Some(steps) => (live.0, live.1, steps.since(s)),
             None => (g.count(), g.bytes(), self.steps_of(g)),
         };
         Part { site: *site, bytes: bytes as f64 / steps, count: count as f64 / steps, live, exact, since: s.first.0 }

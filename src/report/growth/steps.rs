@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::report::facts::Facts;
 use crate::report::facts::curve::{Curve, Point};
 use crate::report::facts::regions::Named;
+use crate::report::facts::site::Site;
 
 use super::lines::Lines;
 use super::repeat::{self, FEWEST};
@@ -61,9 +62,15 @@ impl Steps {
         }
     }
 
-    /// Whether what comes between these allocations of the history comes from the first step to the last.
-    pub fn hold(&self, first: u64, last: u64) -> bool {
-        self.at(first) < 1.0 && self.at(last) + 2.0 > self.count as f64
+    /// How many there were since a site began: with those before its first allocation, if it comes every so many steps.
+    pub fn since(&self, site: &Site) -> f64 {
+        let step = |ordinal: u64| self.at(ordinal).floor();
+        let mut seen: Vec<f64> = site.curve.points().iter().map(|p| step(p.ordinal)).collect();
+        // Where a step begins is known of every so many of them, and between these about.
+        seen.dedup_by(|later, before| *later - *before <= self.count as f64 / 32.0);
+        let (first, last) = (step(site.first.1), step(site.last.1));
+        let apart = (last - first) / (seen.len().max(2) - 1) as f64;
+        self.count as f64 - (first + 1.0 - apart).max(0.0)
     }
 
     /// Where the last step begins.

@@ -140,6 +140,20 @@ fn the_rate_is_what_stays_over_the_steps() {
     }
 }
 
+/// All the weights, each 50 steps.
+#[test]
+fn the_rate_of_stairs_is_that_of_all_steps() {
+    for epochs in [5, 6, 7, 8] {
+        let l = train(epochs * 50, |l, i| {
+            for _ in 0..if i % 50 == 49 { 25 } else { 0 } {
+                l.tensor("clone", 15, 2 * MIB);
+            }
+        });
+        let [(kind, _, bytes)] = found(&l)[..] else { panic!("{:?}", found(&l)) };
+        assert_eq!((kind, bytes), (Kind::ReferencesKept, MIB), "{epochs} epochs");
+    }
+}
+
 #[test]
 fn a_model_that_is_loaded_again_and_again_may_stay() {
     let load = |l: &mut Loop, i: u64| {

@@ -127,7 +127,13 @@ fn stay(s: &Suspect, steps: Option<&Steps>) -> (String, bool) {
         _ => rate,
     };
     let each = rate.round().max(1.0) as u64;
+    let (live, rounds) = (s.live().0, steps.map_or(0, |steps| steps.count));
     let stay = match (s.shape, steps) {
+        // Many at once and then none for long is not so many a step.
+        (Shape::Staircase, Some(_)) if s.exact() && live > 1 => {
+            let stay = format!("{} stay, made now and then in {}", plural(live, "tensor"), plural(rounds, "step"));
+            return (stay, false);
+        }
         (Shape::Linear | Shape::Staircase, Some(steps)) if rate < 0.75 => {
             let of = count((1.0 / rate.max(1e-9)).round() as u64);
             format!("1 tensor stays in about 1 of {of} steps, over {}", plural(steps.count, "step"))
@@ -137,8 +143,8 @@ fn stay(s: &Suspect, steps: Option<&Steps>) -> (String, bool) {
             let about = if (rate - each as f64).abs() < 0.1 { "" } else { "about " };
             format!("{about}{} stay a step, over {}", plural(each, "tensor"), plural(steps.count, "step"))
         }
-        _ if s.live().0 == 1 => "1 tensor stays".to_string(),
-        _ => format!("{} stay", plural(s.live().0, "tensor")),
+        _ if live == 1 => "1 tensor stays".to_string(),
+        _ => format!("{} stay", plural(live, "tensor")),
     };
     (stay, rate < 1.5)
 }
@@ -207,7 +213,8 @@ mod tests {
         assert_eq!(said(Shape::Linear, 40, 1), "1 tensor stays in each of 40 steps");
         assert_eq!(said(Shape::Linear, 200, 2), "5 tensors stay a step, over 40 steps");
         assert_eq!(said(Shape::Linear, 210, 2), "about 5 tensors stay a step, over 40 steps");
-        assert_eq!(said(Shape::Staircase, 4, 1), "1 tensor stays in about 1 of 10 steps, over 40 steps");
+        assert_eq!(said(Shape::Staircase, 4, 1), "4 tensors stay, made now and then in 40 steps");
+        assert_eq!(said(Shape::Linear, 4, 1), "1 tensor stays in about 1 of 10 steps, over 40 steps");
         assert_eq!(said(Shape::Bursts, 1, 1), "1 tensor stays");
     }
 }
