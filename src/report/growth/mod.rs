@@ -109,12 +109,16 @@ impl Look<'_> {
             if self.is_segments(s) || s.memory == Memory::Imported {
                 continue;
             }
-            let Some(g) = shape::growth(s, self.steps) else { continue };
+            let Some(mut g) = shape::growth(s, self.steps) else { continue };
             if !self.is_tensor(i as u32) && self.steps.is_some_and(|steps| !shape::goes_along(s, steps)) {
                 continue;
             }
             if g.bytes() < LEAST.max(peak / LEAST_PART) || !self.goes_on(s, &g) || loading && self.loads(s.stack) {
                 continue;
+            }
+            // By its own allocations what comes many at a time rises evenly.
+            if g.shape == Shape::Linear && s.frees_before_last == 0 && self.steps.is_some_and(|all| all.are_stairs(s)) {
+                g.shape = Shape::Staircase;
             }
             // A variable that holds a step's input until the next swells as well, if the inputs are sorted by length.
             if g.shape == Shape::Swelling {
