@@ -172,11 +172,14 @@ fn name(history: &History, by: By, holder: &Holder, stack: &[Shown]) -> String {
     }
 }
 
-/// The line that a person looks for: the user's innermost, else the innermost of Python, else the innermost with a name.
+/// The line that a person looks for: the user's innermost, else the innermost of Python, else where in PyTorch's backward pass
+/// it is, else the innermost with a name.
 pub fn own(stack: &[Shown]) -> Option<&Shown> {
     let user = stack.iter().find(|s| s.whose == Whose::User);
+    let backward = || stack.iter().find(|s| s.place == frames::BACKWARD);
     let named = || stack.iter().find(|s| !s.what.contains("+0x"));
-    user.or_else(|| stack.iter().find(|s| s.whose != Whose::Native)).or_else(named).or(stack.first())
+    let python = || stack.iter().find(|s| s.whose != Whose::Native);
+    user.or_else(python).or_else(backward).or_else(named).or(stack.first())
 }
 
 /// A frame in one piece: `train.py:31 forward`.

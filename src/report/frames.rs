@@ -13,6 +13,7 @@ use crate::symbols::{Name, Names, file_name};
 use plumbing::{plumbing, standard, start};
 pub use shown::{Shown, line};
 use shown::{join, one};
+pub use torch::BACKWARD;
 
 mod plumbing;
 mod shown;

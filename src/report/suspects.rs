@@ -20,6 +20,8 @@ mod why;
 const PARTS: usize = 8;
 /// What has no line of Python.
 const BACKWARD: &str = "the backward pass";
+/// Allocations in which a loop is to be expected.
+pub const MANY: u64 = 64;
 /// Suspects that a report shows in full.
 const SHOWN: usize = 5;
 
@@ -31,6 +33,9 @@ pub struct Leaks {
     pub steps: Option<Steps>,
     /// The suspects, the fastest first.
     pub suspects: Vec<Suspect>,
+    /// What is to be said where nothing grows: that, or why it cannot be told.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub nothing: String,
 }
 
 /// A suspect.
@@ -115,7 +120,26 @@ pub fn of(page: &mut Page, history: &History) -> Leaks {
     page.names.resolve(&history.modules, addresses);
     let steps = found.steps;
     let suspects = found.suspects.iter().map(|s| one(page, history, s, steps.as_ref())).collect();
-    Leaks { steps, suspects: same(suspects) }
+    let suspects = same(suspects);
+    let grows = suspects.iter().any(|s| s.kind != Kind::NeverFreed);
+    let nothing = if grows || history.is_snapshot() { "" } else { nothing(history, steps.is_some()) };
+    Leaks { steps, suspects, nothing: nothing.to_string() }
+}
+
+/// Why there is no suspect that grows.
+fn nothing(history: &History, steps: bool) -> &'static str {
+    if history.is_placeless() {
+        "not looked for: there are no call stacks to tell places by"
+    } else if history.pauses.any() {
+        "not looked for: recording was paused, and what was freed or kept then is not known"
+    } else if steps {
+        "nothing grows from step to step"
+    } else if history.facts.allocations() >= MANY {
+        "nothing was seen to grow, but no steps were found to measure it by: a region or a mark in the body of the loop \
+         tells them"
+    } else {
+        "nothing was seen to grow"
+    }
 }
 
 /// Suspects of one line that only differ in how PyTorch came to allocate are one.
@@ -166,7 +190,8 @@ fn one(page: &Page, history: &History, s: &growing::Suspect, steps: Option<&Step
     let lead = parts.iter().find(|p| !p.backward).unwrap_or(&parts[0]);
     let (live, size) = s.live();
     let since = s.parts.iter().map(|p| p.since).min().unwrap_or(0);
-    let (evidence, advice) = why::say(s, lead, steps);
+    let trains = history.facts.sites.all.iter().any(|s| s.backward > 0);
+    let (evidence, advice) = why::say(s, lead, steps, trains);
     Suspect {
         kind: s.kind,
         shape: s.shape,
@@ -231,16 +256,7 @@ pub fn section(page: &mut Page, history: &History, leaks: &Leaks) {
         );
     }
     if growing.is_empty() {
-        let what = if history.is_placeless() {
-            "not looked for: there are no call stacks to tell places by"
-        } else if history.pauses.any() {
-            "not looked for: recording was paused, and what was freed or kept then is not known"
-        } else if leaks.steps.is_some() {
-            "nothing grows from step to step"
-        } else {
-            "nothing was seen to grow"
-        };
-        page.row("growing", what);
+        page.row("growing", &leaks.nothing);
     }
     for (i, s) in growing.iter().take(page.top.min(SHOWN)).enumerate() {
         suspect(page, i, s);

@@ -6,6 +6,7 @@ use super::answers::Answers;
 use super::growth::shape::Shape;
 use super::growth::suspect::Kind;
 use super::oom;
+use super::suspects::MANY;
 use super::text::{bytes, clean, part, plural, time};
 
 /// Waste that is worth a word: both of these.
@@ -257,8 +258,11 @@ fn preallocation(a: &Answers) -> Said {
 
 fn fine(a: &Answers) -> (About, String) {
     let steps = match &a.leaks.steps {
-        Some(s) => format!("nothing grows over {} steps, ", super::text::count(s.count)),
-        None => String::new(),
+        Some(s) => format!("nothing wrong: nothing grows over {} steps, ", super::text::count(s.count)),
+        None if a.churn.allocations >= MANY => {
+            "nothing wrong was seen, but no steps were found to measure growth by; ".to_string()
+        }
+        None => "nothing wrong: ".to_string(),
     };
     let failed = match a.glance.failed {
         0 => "no request failed".to_string(),
@@ -268,7 +272,7 @@ fn fine(a: &Answers) -> (About, String) {
         w if w < 0.01 => "what is reserved is needed".to_string(),
         w => format!("{} of what is reserved is never needed", part(w)),
     };
-    (About::Fine, format!("nothing wrong: {steps}{failed}, {waste}"))
+    (About::Fine, format!("{steps}{failed}, {waste}"))
 }
 
 #[cfg(test)]
@@ -349,6 +353,28 @@ mod tests {
         history.footer.as_mut().unwrap().status = None;
         let answers = Answers::of(&mut Page::new(Paint::default(), &[], 10), &history, &Default::default()).unwrap();
         assert_eq!(answers.glance.verdict.about, About::Killed);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_said_to_be_right() {
+        // Cells of a notebook, each a file of its own: no line comes back.
+        let mut s = Script::new();
+        for cell in 0..70 {
+            let stack = s.stack(&[(1, 0x1000 + cell * 16)]);
+            let id = s.direct(Memory::Device, MIB, stack, 0);
+            s.free(id, FreeHow::Driver);
+        }
+        s.footer("exit");
+        let history = s.history();
+        let mut page = Page::new(Paint::default(), &[], 10);
+        let answers = Answers::of(&mut page, &history, &Default::default()).unwrap();
+        let text = &answers.glance.verdict.text;
+        assert!(
+            text.starts_with("nothing wrong was seen, but no steps were found to measure growth by; no "),
+            "{text}"
+        );
+        let nothing = &answers.leaks.nothing;
+        assert!(nothing.starts_with("nothing was seen to grow, but no steps were found"), "{nothing}");
     }
 
     #[test]

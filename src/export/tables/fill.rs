@@ -328,6 +328,7 @@ impl<'s> Filler<'s> {
         };
         let holders = json!(oom.holders.iter().map(holder).collect::<Vec<_>>()).to_string();
         let advice = oom.advice.join("\n");
+        let limit = oom.limit.as_ref();
         let cells = [
             self.wall(oom.time),
             Cell::int(oom.time),
@@ -335,8 +336,12 @@ impl<'s> Filler<'s> {
             Cell::int(oom.device.into()),
             text(&oom.what),
             Cell::int(oom.asked),
+            Cell::some(oom.segment),
             Cell::int(oom.free),
             Cell::int(oom.total),
+            limit.map_or(Cell::None, |l| Cell::int(l.bytes)),
+            limit.map_or(Cell::None, |l| Cell::int(l.used)),
+            limit.map_or(Cell::None, |l| text(&l.by)),
             Cell::int(oom.pytorch_active),
             Cell::int(oom.pytorch_inactive),
             Cell::int(oom.pytorch_largest),

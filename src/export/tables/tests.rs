@@ -9,6 +9,7 @@ use ::parquet::record::Field;
 use super::schema::{TABLES, Type};
 use super::*;
 use crate::export::training::{PEAK, opened, training};
+use vramscope_core::trace::{Line, Oom, OomLimit};
 
 type Row = HashMap<String, String>;
 
@@ -112,6 +113,25 @@ fn rows_say_what_happened() {
     let stacks = rows(out.path(), "stacks");
     let inlined = stacks.iter().find(|r| r["function"] == "helper").unwrap();
     assert_eq!((inlined["inlined"].as_str(), inlined["line"].as_str(), inlined["frame"].as_str()), ("true", "3", "1"));
+}
+
+#[test]
+fn an_out_of_memory_has_its_segment_and_its_limit() {
+    let mut script = training();
+    let end = script.lines.pop().unwrap();
+    let limit = OomLimit { bytes: 24 << 30, used: 23 << 30, by: "set_limit()".into() };
+    let oom = Oom { what: "PyTorch".into(), asked: 3 << 20, segment: 20 << 20, limit: Some(limit), ..Oom::default() };
+    script.lines.extend([oom, Oom { what: "cudaMalloc".into(), ..Oom::default() }].map(|o| Line::Oom(Box::new(o))));
+    script.lines.push(end);
+    let (_folder, mut source) = opened(&script);
+    let out = tempfile::tempdir().unwrap();
+    Tables(File::Csv).write(&mut source, &Target::Path(out.path().into())).unwrap();
+    let columns = ["asked", "segment", "limit_bytes", "limit_used", "limit_by"];
+    let ooms = rows(out.path(), "ooms");
+    let told = |what: &str| columns.map(|c| ooms.iter().find(|r| r["what"] == what).unwrap()[c].clone());
+    let [bytes, used] = [24u64 << 30, 23 << 30].map(|n| n.to_string());
+    assert_eq!(told("PyTorch"), ["3145728", "20971520", &bytes, &used, "set_limit()"]);
+    assert_eq!(told("cudaMalloc"), ["0", "", "", "", ""]);
 }
 
 #[test]

@@ -48,7 +48,7 @@ function glance(app, given) {
     tiles.push(tile(bytes(g.reserved_peak), "reserved at most"), tile(percent(Math.round(g.waste * 1e6), 1e6), `of that never needed (${bytes(g.waste_bytes)})`));
   }
   tiles.push(tile(bytes(active), `active ${one ? `at ${time(run.end)}` : "at the end"}${kept ? `, ${bytes(kept)} kept besides` : ""}`));
-  if (g && !one) tiles.push(tile(count(g.failed), `failed requests${g.failed ? `, ${count(g.failed_out_of_memory)} for want of memory` : ""}`));
+  if (g && !one) tiles.push(tile(count(g.failed), `failed request${g.failed === 1 ? "" : "s"}${g.failed ? `, ${count(g.failed_out_of_memory)} for want of memory` : ""}`));
   if (g && g.bad_frees) tiles.push(tile(count(g.bad_frees), "bad frees"));
   if (g && g.lost) tiles.push(tile(count(g.lost), "events lost"));
   if (device.bytes) tiles.push(tile(bytes(device.bytes), device.name || "the device has"));
@@ -124,7 +124,7 @@ function leaks(app, given) {
   // One moment cannot tell.
   if (!given || app.one()) return [];
   const steps = given.steps ? el("p.dim", {}, `Measured by ${plural(given.steps.count, "step")} of ${time(given.steps.time)} each (told by ${stepsBy(given.steps)}).`) : null;
-  if (!given.suspects.length) return [((app.run.answers || {}).program || {}).incomplete ? el("p.warn", {}, "Nothing is seen to grow in what there is of this history.") : el("p.good", {}, "Nothing grows."), steps].filter(Boolean);
+  if (!given.suspects.length) return [((app.run.answers || {}).program || {}).incomplete ? el("p.warn", {}, "Nothing is seen to grow in what there is of this history.") : el(given.steps ? "p.good" : "p", {}, `${given.nothing.charAt(0).toUpperCase()}${given.nothing.slice(1)}.`), steps].filter(Boolean);
   const card = (s) => {
     const much = s.shape === "constant" ? `${bytes(s.bytes)} in ${plural(s.count, "allocation")}` : `${bytes(s.bytes_per_step)} a ${s.shape === "bursts" ? "round" : "step"}, ${s.exact ? "" : "at most "}${bytes(s.bytes)} in all`;
     const bits = s.parts.slice(0, 8).map((p) => el("li", {}, s.shape === "constant" ? bytes(p.bytes) : `${bytes(p.bytes_per_step)} a step`, `, ${plural(p.count, "allocation")}: `, el("code", {}, p.place), p.backward ? " (in the backward pass)" : ""));

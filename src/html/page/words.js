@@ -1,7 +1,13 @@
 // How numbers look, as in the terminal report; and small helpers for elements.
 
+/** As Rust has it: of two that are equally near the even one (31.25 is 31.2), where toFixed takes the larger. */
+function fixed(value, digits) {
+  const scaled = value * 10 ** digits, low = Math.floor(scaled);
+  const tie = Number.isInteger(value * 2 ** (digits + 1)) && scaled - low === 0.5;
+  return (tie && low % 2 === 0 ? low / 10 ** digits : value).toFixed(digits);
+}
 function three(value, unit) {
-  return `${value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : value.toFixed(0)} ${unit}`;
+  return `${value < 9.995 ? fixed(value, 2) : value < 99.95 ? fixed(value, 1) : fixed(value, 0)} ${unit}`;
 }
 function bytes(n) {
   if (n < 1024) return `${n} B`;
@@ -35,7 +41,7 @@ const plural = (n, word) => `${count(n)} ${word}${n === 1 ? "" : "s"}`;
 function percent(part, whole) {
   if (!whole) return "-";
   const p = (part * 100) / whole;
-  return part === 0 ? "0 %" : part === whole ? "100 %" : p >= 99.95 ? ">99.9 %" : p < 0.05 ? "<0.1 %" : `${p.toFixed(1)} %`;
+  return part === 0 ? "0 %" : part === whole ? "100 %" : p >= 99.95 ? ">99.9 %" : p < 0.05 ? "<0.1 %" : `${fixed(p, 1)} %`;
 }
 
 /** An element: `el("p.dim", {title: "x"}, "text", child)`. */

@@ -76,22 +76,33 @@ impl Curve {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rhythm {
     last: Option<u64>,
-    interval: Option<f64>,
+    all: Intervals,
+    /// Those that are no pauses.
+    short: Intervals,
+}
+
+/// An interval that is so many times longer than those before it is a pause, if there are as many before it to tell.
+const PAUSE: f64 = 4.0;
+/// Pauses are rare, one of so many intervals at most, and together no more than such a part of all: a validation after each epoch. (Of what
+/// a layer makes, the rest of the step is the pause.)
+const RARE: f64 = 8.0;
+const SHARE: f64 = 4.0;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Intervals {
+    before: Option<f64>,
     n: f64,
     sum: f64,
     squares: f64,
     local: f64,
 }
 
-impl Rhythm {
-    /// It came at this allocation.
-    pub fn beat(&mut self, ordinal: u64) {
-        let Some(last) = self.last.replace(ordinal) else { return };
-        let interval = (ordinal - last.min(ordinal)) as f64;
+impl Intervals {
+    fn add(&mut self, interval: f64) {
         self.n += 1.0;
         self.sum += interval;
         self.squares += interval * interval;
-        if let Some(before) = self.interval.replace(interval)
+        if let Some(before) = self.before.replace(interval)
             && interval + before > 0.0
         {
             let change = (interval - before) / (interval + before);
@@ -99,13 +110,8 @@ impl Rhythm {
         }
     }
 
-    /// The allocations at which it came first and last.
-    pub fn span(&self) -> Option<(u64, u64)> {
-        self.last.map(|last| (last.saturating_sub(self.sum as u64), last))
-    }
-
-    /// How much the intervals differ: deviation over mean; and from one to the next: 0 always alike, 1 at random.
-    pub fn unevenness(&self) -> (f64, f64) {
+    /// How much they differ: deviation over mean; and from one to the next: 0 always alike, 1 at random.
+    fn unevenness(&self) -> (f64, f64) {
         if self.n < 2.0 || self.sum == 0.0 {
             return (f64::MAX, f64::MAX);
         }
@@ -114,10 +120,35 @@ impl Rhythm {
         (variance.sqrt() / mean, 3.0 * self.local / (self.n - 1.0))
     }
 
-    /// Whether it comes back like the steps of a loop: steps may get longer, but not come in bursts.
-    pub fn is_regular(&self) -> bool {
+    fn are_regular(&self) -> bool {
         let (all, local) = self.unevenness();
         all < 0.7 && local < 0.3
+    }
+}
+
+impl Rhythm {
+    /// It came at this allocation.
+    pub fn beat(&mut self, ordinal: u64) {
+        let Some(last) = self.last.replace(ordinal) else { return };
+        let interval = (ordinal - last.min(ordinal)) as f64;
+        self.all.add(interval);
+        let short = &mut self.short;
+        if short.n < PAUSE || interval * short.n <= PAUSE * short.sum {
+            short.add(interval);
+        }
+    }
+
+    /// The allocations at which it came first and last.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        self.last.map(|last| (last.saturating_sub(self.all.sum as u64), last))
+    }
+
+    /// Whether it comes back like the steps of a loop: steps may get longer, but not come in bursts; now and then the loop may
+    /// pause.
+    pub fn is_regular(&self) -> bool {
+        let (all, short) = (&self.all, &self.short);
+        let rare = (all.n - short.n) * RARE <= all.n && (all.sum - short.sum) * SHARE <= all.sum;
+        all.are_regular() || rare && short.are_regular()
     }
 }
 
@@ -155,5 +186,11 @@ mod tests {
         // A validation of four batches each ten steps.
         assert!(!rhythm(&mut (0..40).map(|i| i / 4 * 300 + i % 4 * 5)).is_regular());
         assert!(!rhythm(&mut [1, 2].into_iter()).is_regular());
+        // A validation after each epoch: four of 100 steps, with as many allocations as 15 steps; and of 40.
+        assert!(rhythm(&mut (0..400).map(|i| i / 100 * 1500 + i * 100)).is_regular());
+        assert!(rhythm(&mut (0..160).map(|i| i / 40 * 1200 + i * 100)).is_regular());
+        // 40 layers, and then the backward pass.
+        assert!(!rhythm(&mut (0..4000).map(|i| i / 40 * 200 + i * 5)).is_regular());
+        assert!(!rhythm(&mut (0..4000).map(|i| i / 40 * 100 + i * 5)).is_regular());
     }
 }

@@ -3,6 +3,12 @@
 
 use super::Entry;
 
+/// The place of what runs in the backward pass.
+pub const BACKWARD: &str = "backward pass";
+
+/// What runs a node of the backward pass, and what leads from one to the next.
+const ENGINE: &str = "torch::autograd::Engine::evaluate_function";
+
 /// For each entry whether it is shown; in place of operators and nodes, with their names as PyTorch's users know them.
 pub(super) fn tell(entries: &[&Entry]) -> Vec<Entry> {
     let mut kept = Vec::new();
@@ -32,7 +38,7 @@ fn of_run(run: &[&Entry], kept: &mut Vec<Entry>) {
     let told = |i: usize| -> Option<Entry> {
         let e = run[i];
         if let Some(name) = node(&e.function) {
-            return Some(Entry { function: name, place: "backward pass".to_string(), ..e.clone() });
+            return Some(Entry { function: name, place: BACKWARD.to_string(), ..e.clone() });
         }
         if ends.contains(&Some(&i)) {
             return Some(Entry { function: operator(&e.function)?, place: e.module.clone(), ..e.clone() });
@@ -41,6 +47,12 @@ fn of_run(run: &[&Entry], kept: &mut Vec<Entry>) {
     };
     let mut lines: Vec<Entry> = (0..run.len()).filter_map(told).collect();
     lines.dedup_by(|a, b| a.function == b.function);
+    // Between two nodes the engine itself adds gradients up and brings them into shape (a bias's, by a sum).
+    if !run.iter().any(|e| node(&e.function).is_some())
+        && let Some(engine) = run.iter().find(|e| e.function.starts_with(ENGINE))
+    {
+        lines.push(Entry { function: "autograd engine".to_string(), place: BACKWARD.to_string(), ..(*engine).clone() });
+    }
     if lines.is_empty() {
         let inner = run.iter().position(|e| !is_allocator(&e.function)).unwrap_or(0);
         lines.push(run[inner].clone());
@@ -64,11 +76,12 @@ fn is_bare(name: &str) -> bool {
     name.starts_with("aten::empty") || name.starts_with("aten::resize")
 }
 
-/// `torch::autograd::generated::AddmmBackward0::apply(…)` is `AddmmBackward0`.
+/// `torch::autograd::generated::AddmmBackward0::apply(…)` is `AddmmBackward0`; those that are written by hand (`AccumulateGrad`,
+/// `CopySlices`, `PyNode` for a Function of Python) are no `generated` ones.
 fn node(function: &str) -> Option<String> {
-    let rest = function.strip_prefix("torch::autograd::generated::")?;
-    let (name, call) = rest.split_once("::")?;
-    call.starts_with("apply").then(|| name.to_string())
+    let rest = function.strip_prefix("torch::autograd::")?;
+    let (name, call) = rest.strip_prefix("generated::").unwrap_or(rest).split_once("::")?;
+    (call.starts_with("apply(") || call == "apply").then(|| name.to_string())
 }
 
 /// Memory of a library's handle, which lives as long as that.
@@ -119,6 +132,23 @@ mod tests {
             "torch::autograd::Engine::thread_main()",
         ];
         assert_eq!(told(&backward), ["aten::mm", "AddmmBackward0"]);
+        // Out of memory there, nothing else says that it was in the backward pass.
+        let engine = "torch::autograd::Engine::evaluate_function(std::shared_ptr<torch::autograd::GraphTask>&)";
+        let bias = [
+            allocator,
+            "at::_ops::sum_dim_IntList::call(at::Tensor const&)",
+            "torch::autograd::InputMetadata::reduce_grad(at::Tensor&) const",
+            engine,
+            "torch::autograd::Engine::thread_main()",
+        ];
+        assert_eq!(told(&bias), ["aten::sum_dim_IntList", "autograd engine"]);
+        let sum = [
+            allocator,
+            "at::_ops::add_Tensor::call(at::Tensor const&)",
+            "torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)",
+            engine,
+        ];
+        assert_eq!(told(&sum), ["aten::add_Tensor", "AccumulateGrad"]);
         let handle = [allocator, "at::cuda::getCUDABlasLtWorkspace()", "at::_ops::addmm::call(at::Tensor const&)"];
         assert_eq!(told(&handle), ["at::cuda::getCUDABlasLtWorkspace()", "aten::addmm"]);
         assert_eq!(told(&[allocator, "mine::run()", "mine::call()", "mine::main()"]), ["mine::run()", "mine::main()"]);

@@ -109,9 +109,16 @@ impl Look<'_> {
             if self.is_segments(s) || s.memory == Memory::Imported {
                 continue;
             }
-            let Some(g) = shape::growth(s, self.steps) else { continue };
+            let Some(mut g) = shape::growth(s, self.steps) else { continue };
+            if !self.is_tensor(i as u32) && self.steps.is_some_and(|steps| !shape::goes_along(s, steps)) {
+                continue;
+            }
             if g.bytes() < LEAST.max(peak / LEAST_PART) || !self.goes_on(s, &g) || loading && self.loads(s.stack) {
                 continue;
+            }
+            // By its own allocations what comes many at a time rises evenly.
+            if g.shape == Shape::Linear && s.frees_before_last == 0 && self.steps.is_some_and(|all| all.are_stairs(s)) {
+                g.shape = Shape::Staircase;
             }
             // A variable that holds a step's input until the next swells as well, if the inputs are sorted by length.
             if g.shape == Shape::Swelling {
@@ -157,16 +164,17 @@ impl Look<'_> {
     }
 
     fn part(&self, (site, g): &Grown) -> Part {
-        let (s, steps) = (self.site(*site), self.steps_of(g));
+        let s = self.site(*site);
         let (live, exact) = self.grown_by(s, g);
-        Part {
-            site: *site,
-            bytes: g.bytes() as f64 / steps,
-            count: g.count() as f64 / steps,
-            live,
-            exact,
-            since: s.first.0,
-        }
+        // What stayed of all steps is known better than what lies between two points, which fall anywhere in a step, and between
+        // the stairs.
+        let rises = g.shape == Shape::Linear || g.shape == Shape::Staircase && s.frees_before_last == 0;
+        let whole = self.steps.filter(|_| exact && rises);
+        let (count, bytes, steps) = match whole {
+            Some(steps) => (live.0, live.1, steps.since(s)),
+            None => (g.count(), g.bytes(), self.steps_of(g)),
+        };
+        Part { site: *site, bytes: bytes as f64 / steps, count: count as f64 / steps, live, exact, since: s.first.0 }
     }
 
     /// By how much a site grew, count and bytes, and whether that is known. What a program frees at its exit does not show at the

@@ -1,6 +1,8 @@
 //! Whether what a site holds grows, and in which shape. What counts is the floor: the number of allocations below which it
 //! never goes again. Within a step it may go up and down as it likes.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
 use super::steps::Steps;
@@ -84,6 +86,15 @@ fn swells(points: &[Point], floor: &[Point]) -> Option<Growth> {
     let (begin, from, to, end) = (floor[0], floor[last / 4], floor[last - last / 4], floor[last]);
     let swells = number > 0 && alike && rose >= 7 && !dips && end.bytes * 2 >= from.bytes * 3;
     swells.then_some(Growth { shape: Shape::Swelling, begin, from, to, end })
+}
+
+/// Whether it rises in most parts of the steps. A cache that is asked now and then (PyTorch's of pinned memory, for a few batches
+/// ahead of the step) keeps all that it took: each of its allocations is more than before, and it is full all the same.
+pub fn goes_along(site: &Site, steps: &Steps) -> bool {
+    let floor = floor(site.curve.points());
+    let part = |p: &Point| (steps.at(p.ordinal) * 8.0 / steps.count as f64) as u32;
+    let rises: HashSet<u32> = floor.windows(2).filter(|w| w[1].count > w[0].count).map(|w| part(&w[1])).collect();
+    rises.len() >= 5
 }
 
 fn grows(floor: &[Point]) -> Option<Growth> {

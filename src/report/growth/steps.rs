@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::report::facts::Facts;
 use crate::report::facts::curve::{Curve, Point};
 use crate::report::facts::regions::Named;
+use crate::report::facts::site::Site;
 
 use super::lines::Lines;
 use super::repeat::{self, FEWEST};
@@ -59,6 +60,28 @@ impl Steps {
             Some(&(to, then)) if to > from => step + (then - step) * (ordinal - from) as f64 / (to - from) as f64,
             _ => step,
         }
+    }
+
+    /// How many there were since a site began: with those before its first allocation, if it comes every so many steps.
+    pub fn since(&self, site: &Site) -> f64 {
+        let (first, apart, _) = self.apart(site);
+        self.count as f64 - (first + 1.0 - apart).max(0.0)
+    }
+
+    /// Whether a site makes several at a time, and then none for long.
+    pub fn are_stairs(&self, site: &Site) -> bool {
+        let (_, apart, times) = self.apart(site);
+        site.count >= 2 * times && apart > (self.count as f64 / 16.0).max(2.0)
+    }
+
+    /// The step in which a site comes first, how far apart it comes, and how often.
+    fn apart(&self, site: &Site) -> (f64, f64, u64) {
+        let step = |ordinal: u64| self.at(ordinal).floor();
+        let mut seen: Vec<f64> = site.curve.points().iter().map(|p| step(p.ordinal)).collect();
+        // Where a step begins is known of every so many of them, and between these about.
+        seen.dedup_by(|later, before| *later - *before <= self.count as f64 / 32.0);
+        let (first, last) = (step(site.first.1), step(site.last.1));
+        (first, (last - first) / (seen.len().max(2) - 1) as f64, seen.len() as u64)
     }
 
     /// Where the last step begins.

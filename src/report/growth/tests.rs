@@ -111,6 +111,48 @@ fn one_an_epoch_is_a_staircase() {
     assert!((90 << 10..120 << 10).contains(&bytes), "{bytes}");
 }
 
+/// PyTorch's cache of pinned memory keeps what it took: for a few batches ahead of the loop, and one more now and then.
+#[test]
+fn a_cache_that_is_asked_now_and_then_does_not_grow() {
+    let pin = |l: &mut Loop| {
+        let stack = l.stack("torch/utils/data/_utils/pin_memory.py:pin_memory", 16);
+        l.script.direct(Memory::Pinned, MIB, stack, 4);
+    };
+    let l = train(80, |l, i| {
+        let more = [(0, 6), (2, 2), (50, 2)].iter().find(|(step, _)| *step == i).map_or(0, |(_, more)| *more);
+        (0..more).for_each(|_| pin(l));
+    });
+    assert_eq!(found(&l), []);
+    let l = train(80, |l, _| pin(l));
+    assert_eq!(found(&l), [(Kind::ReferencesKept, Shape::Linear, MIB)]);
+}
+
+#[test]
+fn the_rate_is_what_stays_over_the_steps() {
+    // Close together in the step: between two points lie more than between the steps in which they fall.
+    for n in [27, 30, 34, 100, 333] {
+        let l = train(n, |l, _| {
+            for _ in 0..4 {
+                l.tensor("clone", 15, MIB);
+            }
+        });
+        assert_eq!(found(&l), [(Kind::ReferencesKept, Shape::Linear, 4 * MIB)], "{n} steps");
+    }
+}
+
+/// All the weights, each 50 steps.
+#[test]
+fn the_rate_of_stairs_is_that_of_all_steps() {
+    for epochs in [5, 6, 7, 8] {
+        let l = train(epochs * 50, |l, i| {
+            for _ in 0..if i % 50 == 49 { 25 } else { 0 } {
+                l.tensor("clone", 15, 2 * MIB);
+            }
+        });
+        assert_eq!(found(&l), [(Kind::ReferencesKept, Shape::Staircase, MIB)], "{epochs} epochs");
+    }
+}
+
 #[test]
 fn a_model_that_is_loaded_again_and_again_may_stay() {
     let load = |l: &mut Loop, i: u64| {

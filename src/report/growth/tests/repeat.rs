@@ -100,3 +100,23 @@ fn a_mark_an_epoch_tells_no_steps() {
     });
     assert_eq!((steps(&l).0, steps(&l).2), (120, "recurring"));
 }
+
+/// Epochs, each with a validation that makes as much as a dozen steps.
+#[test]
+fn a_validation_after_each_epoch_does_not_hide_the_steps() {
+    let epochs = |keeps: bool| {
+        train(240, |l, i| {
+            let y = l.tensor("addmm", 15, MIB);
+            if !keeps {
+                l.drop(y);
+            }
+            for _ in 0..if i % 60 == 59 { 60 } else { 0 } {
+                let y = l.tensor("addmm", 20, MIB);
+                l.drop(y);
+            }
+        })
+    };
+    assert_eq!(steps(&epochs(false)).0, 240);
+    assert_eq!(found(&epochs(false)), []);
+    assert_eq!(found(&epochs(true)), [(Kind::ReferencesKept, Shape::Linear, MIB)]);
+}
