@@ -46,6 +46,9 @@ pub struct Slot {
     pub taken: AtomicU64,
 }
 
+/// Devices that have had several contexts at once.
+static SHARED: [AtomicBool; DEVICES] = [const { AtomicBool::new(false) }; DEVICES];
+
 static SLOTS: [Slot; MAX] = [const {
     Slot {
         handle: AtomicUsize::new(0),
@@ -174,6 +177,14 @@ fn current_slow(handle: Context) -> Option<Current> {
     Some(Current { id })
 }
 
+/// A context of a device that need not be current: one that is known, or the primary one, if it is alive.
+#[cold]
+pub fn on(device: i32) -> Option<Current> {
+    let known = of_device(device).find(|id| !slot(*id).is_ending());
+    let id = known.or_else(|| insert(primary_of(device)?, device, true))?;
+    Some(Current { id })
+}
+
 fn find(handle: Context) -> Option<ContextId> {
     SLOTS.iter().position(|s| s.handle.load(Acquire) == handle).map(|i| ContextId(i as u16))
 }
@@ -227,9 +238,18 @@ fn insert(handle: Context, device: i32, primary: bool) -> Option<ContextId> {
         extra: [device as u64, u64::from(primary), 0],
         ..Event::default()
     });
+    if of_device(device).next().is_some() {
+        usize::try_from(device).ok().and_then(|d| SHARED.get(d)).inspect(|s| s.store(true, Relaxed));
+    }
     s.handle.store(handle, Release);
     drop(l);
     Some(ContextId(i as u16))
+}
+
+/// Whether a device's memory may be that of several contexts.
+#[inline]
+pub fn shared(device: i32) -> bool {
+    usize::try_from(device).ok().and_then(|d| SHARED.get(d)).is_some_and(|s| s.load(Relaxed))
 }
 
 /// A stream other than the legacy default one was created in the current context. Returns the context if this is the first

@@ -9,6 +9,7 @@ use vramscope_core::event::Event;
 use vramscope_core::record::{self, Definition, Producer, Pushed, Spool};
 
 use crate::ledger::Ledger;
+use crate::message::error;
 use crate::thread::{self, Thread};
 use crate::{clock, ctl, driver, nap, pause, regions, settings, signals, snapshot, spool, state, usage, writer};
 
@@ -23,6 +24,11 @@ pub static LEDGER: Ledger = Ledger::new();
 /// Starts recording: spool, trace file, writer thread. Whatever fails is said, and the program goes on without a history.
 pub fn start() {
     if settings::get().trace.is_none() {
+        if settings::get().snapshot_signal.is_some() {
+            error!(
+                "VRAMSCOPE_SNAPSHOT_SIGNAL: no snapshots without a history (VRAMSCOPE_TRACE=off); the signal does what it always did"
+            );
+        }
         return;
     }
     signals::held_off(start_recording);

@@ -197,6 +197,20 @@ fn without_the_setting_the_signal_is_the_programs() {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&run.status), Some(12), "{}", run.status);
 }
 
+/// Without a history there is nothing to write, which is said before the signal comes.
+#[test]
+fn without_a_history_the_signal_is_the_programs() {
+    let program = small_device("snapshot").env("VRAMSCOPE_SNAPSHOT_SIGNAL", "USR2").env("VRAMSCOPE_TRACE", "off");
+    let run = program.talks().unhooked().ends_badly().run(Mode::Pooled);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&run.status), Some(12), "{}", run.status);
+    assert_eq!(
+        run.stderr.matches("VRAMSCOPE_SNAPSHOT_SIGNAL: no snapshots without a history").count(),
+        1,
+        "{}",
+        run.stderr
+    );
+}
+
 /// PyTorch's own cache tries again and reports when it gives up; its cudaMallocAsync backend asks once and reports nothing.
 #[test]
 fn pytorchs_backends_are_each_explained_once() {

@@ -50,6 +50,7 @@ unsafe fn asked(a: &Asked, real: impl Fn() -> Result) -> Result {
         memory: Memory::Async,
         bytes: a.bytes as u64,
         stream: a.stream as u64,
+        device: None,
     };
     // (A pool of no name is the driver's to refuse.)
     let serves = arena::is_on() && a.bytes != 0 && !a.out.is_null() && a.pool != Some(0);
