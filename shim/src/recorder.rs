@@ -23,11 +23,11 @@ pub static LEDGER: Ledger = Ledger::new();
 
 /// Starts recording: spool, trace file, writer thread. Whatever fails is said, and the program goes on without a history.
 pub fn start() {
+    // Whether or not there will be a history: who sends that signal does not want the program's end.
+    snapshot::watch();
     if settings::get().trace.is_none() {
         if settings::get().snapshot_signal.is_some() {
-            error!(
-                "VRAMSCOPE_SNAPSHOT_SIGNAL: no snapshots without a history (VRAMSCOPE_TRACE=off); the signal does what it always did"
-            );
+            error!("VRAMSCOPE_SNAPSHOT_SIGNAL: no snapshots without a history (VRAMSCOPE_TRACE=off)");
         }
         return;
     }
@@ -45,7 +45,6 @@ fn start_recording() {
         return;
     }
     pause::recording_begins();
-    snapshot::watch();
     ctl::start();
 }
 
