@@ -10,7 +10,7 @@ use vramscope_core::event::{Event, EventKind};
 use vramscope_core::pool::ContextId;
 
 use crate::capture;
-use crate::cuda::{self, Context};
+use crate::cuda::{self, Context, Stream};
 use crate::driver;
 use crate::thread;
 use crate::{arena, pool, recorder, state};
@@ -46,6 +46,8 @@ pub struct Slot {
     pub taken: AtomicU64,
 }
 
+/// Devices that have had contexts, a bit each (the last one stands for all further ones).
+static USED: AtomicU64 = AtomicU64::new(0);
 /// Devices that have had several contexts at once.
 static SHARED: [AtomicBool; DEVICES] = [const { AtomicBool::new(false) }; DEVICES];
 
@@ -241,9 +243,22 @@ fn insert(handle: Context, device: i32, primary: bool) -> Option<ContextId> {
     if of_device(device).next().is_some() {
         usize::try_from(device).ok().and_then(|d| SHARED.get(d)).inspect(|s| s.store(true, Relaxed));
     }
+    USED.fetch_or(1 << device.clamp(0, 63), Relaxed);
     s.handle.store(handle, Release);
     drop(l);
     Some(ContextId(i as u16))
+}
+
+/// The device of a stream's context, where it may be another than the current one's. (A process that uses one device is not asked.)
+#[inline]
+pub fn device_of_stream(stream: Stream, per_thread: bool) -> Option<i32> {
+    if USED.load(Relaxed).is_power_of_two() || capture::any() { None } else { look_at_stream(stream, per_thread) }
+}
+
+#[cold]
+fn look_at_stream(stream: Stream, per_thread: bool) -> Option<i32> {
+    let id = find(driver::stream_context(stream, per_thread)?)?;
+    Some(slot(id).device())
 }
 
 /// Whether a device's memory may be that of several contexts.

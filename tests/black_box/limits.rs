@@ -122,6 +122,33 @@ fn memory_of_another_device() {
     check(&untold);
 }
 
+/// A stream names a device, too.
+#[test]
+fn memory_for_a_stream_of_another_device() {
+    for mode in [Mode::Recording, Mode::Pooled, Mode::Ordered] {
+        let run = devices("stream").talks().run(mode);
+        assert_eq!(
+            said(&run),
+            [
+                "taken: device 0: allocated 10 (10) reserved 10 (10) inactive 0 limit 0",
+                "taken: device 1: allocated 64 (64) reserved 64 (64) inactive 0 limit 0",
+                "64 MiB of device 1 = 2, of device 0 = 0",
+                "freed: device 0: allocated 10 (74) reserved 10 (74) inactive 0 limit 0",
+                "freed: device 1: allocated 0 (64) reserved 0 (64) inactive 0 limit 100",
+            ],
+            "{run}"
+        );
+        assert!(run.stderr.contains("asked for 64.0 MiB on GPU 1"), "{run}: {}", run.stderr);
+        let history = run.history();
+        let seen = history.of(EventKind::Alloc).filter(|e| e.memory == Memory::Async);
+        assert_eq!(
+            seen.map(|e| (e.bytes >> 20, device_of(&history, e))).collect::<Vec<_>>(),
+            [(64, 1), (64, 0)],
+            "{run}"
+        );
+    }
+}
+
 #[test]
 fn peaks_of_several_contexts() {
     assert_eq!(

@@ -43,6 +43,29 @@ static void case_elsewhere(void) {
   say("released", 1);
 }
 
+/* Stream-ordered memory is that of the stream's device. */
+static void case_stream(void) {
+  CUstream s;
+  CUdeviceptr p, q, here;
+  primary(1);
+  take(1);
+  MUST(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING));
+  primary(0);
+  take(10 * MB);
+  MUST(cuMemAllocAsync(&p, 64 * MB, s));
+  say("taken", 0);
+  say("taken", 1);
+  REQUIRE(CALL(vramscope_set_limit, 1, 100 * MB, 0) == 0);
+  printf("64 MiB of device 1 = %d, of device 0 = %d\n", (int)cuMemAllocAsync(&q, 64 * MB, s), (int)cuMemAllocAsync(&here, 64 * MB, 0));
+  MUST(cuMemFreeAsync(p, s));
+  MUST(cuMemFreeAsync(here, 0));
+  MUST(cuStreamSynchronize(s));
+  MUST(cuStreamSynchronize(0));
+  CALL(vramscope_empty_cache);
+  say("freed", 0);
+  say("freed", 1);
+}
+
 /* Peaks are of all contexts of a device. */
 static void case_contexts(void) {
   CUcontext own, first = primary(0);
@@ -90,4 +113,4 @@ static void case_collect(void) {
   }
 }
 
-CASES(CASE(elsewhere), CASE(contexts), CASE(early), CASE(collect))
+CASES(CASE(elsewhere), CASE(stream), CASE(contexts), CASE(early), CASE(collect))
