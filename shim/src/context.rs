@@ -10,10 +10,10 @@ use vramscope_core::event::{Event, EventKind};
 use vramscope_core::pool::ContextId;
 
 use crate::capture;
-use crate::cuda::{self, Context, Stream};
+use crate::cuda::{self, Context};
 use crate::driver;
 use crate::thread;
-use crate::{arena, pool, recorder, state};
+use crate::{arena, devices, pool, recorder, state};
 
 /// Contexts alive at once that the pool serves; the memory of further ones is the driver's alone.
 pub const MAX: usize = 64;
@@ -45,11 +45,6 @@ pub struct Slot {
     /// Bytes taken from the driver since.
     pub taken: AtomicU64,
 }
-
-/// Devices that have had contexts, a bit each (the last one stands for all further ones).
-static USED: AtomicU64 = AtomicU64::new(0);
-/// Devices that have had several contexts at once.
-static SHARED: [AtomicBool; DEVICES] = [const { AtomicBool::new(false) }; DEVICES];
 
 static SLOTS: [Slot; MAX] = [const {
     Slot {
@@ -187,7 +182,8 @@ pub fn on(device: i32) -> Option<Current> {
     Some(Current { id })
 }
 
-fn find(handle: Context) -> Option<ContextId> {
+/// The slot of a handle.
+pub fn find(handle: Context) -> Option<ContextId> {
     SLOTS.iter().position(|s| s.handle.load(Acquire) == handle).map(|i| ContextId(i as u16))
 }
 
@@ -240,31 +236,10 @@ fn insert(handle: Context, device: i32, primary: bool) -> Option<ContextId> {
         extra: [device as u64, u64::from(primary), 0],
         ..Event::default()
     });
-    if of_device(device).next().is_some() {
-        usize::try_from(device).ok().and_then(|d| SHARED.get(d)).inspect(|s| s.store(true, Relaxed));
-    }
-    USED.fetch_or(1 << device.clamp(0, 63), Relaxed);
+    devices::met(device);
     s.handle.store(handle, Release);
     drop(l);
     Some(ContextId(i as u16))
-}
-
-/// The device of a stream's context, where it may be another than the current one's. (A process that uses one device is not asked.)
-#[inline]
-pub fn device_of_stream(stream: Stream, per_thread: bool) -> Option<i32> {
-    if USED.load(Relaxed).is_power_of_two() || capture::any() { None } else { look_at_stream(stream, per_thread) }
-}
-
-#[cold]
-fn look_at_stream(stream: Stream, per_thread: bool) -> Option<i32> {
-    let id = find(driver::stream_context(stream, per_thread)?)?;
-    Some(slot(id).device())
-}
-
-/// Whether a device's memory may be that of several contexts.
-#[inline]
-pub fn shared(device: i32) -> bool {
-    usize::try_from(device).ok().and_then(|d| SHARED.get(d)).is_some_and(|s| s.load(Relaxed))
 }
 
 /// A stream other than the legacy default one was created in the current context. Returns the context if this is the first

@@ -10,7 +10,7 @@ use vramscope_core::pool::ContextId;
 
 use crate::ledger::Entry;
 use crate::pool::POOL;
-use crate::{arena, context, sight};
+use crate::{arena, context, devices, sight};
 
 /// Devices that are told apart; a process has seldom more.
 const DEVICES: usize = 64;
@@ -133,7 +133,7 @@ static TENSORS_TOLD: AtomicBool = AtomicBool::new(false);
 #[inline]
 pub fn note_in(device: i32, id: ContextId) {
     let Some(d) = of(device) else { return };
-    let held = match context::shared(device) {
+    let held = match devices::shared(device) {
         false => Held::of(d, device, std::iter::once(id)),
         true => Held::of(d, device, context::of_device(device)),
     };
