@@ -30,8 +30,10 @@ fn every_kind_of_call() {
 fn coroutines() {
     each("coroutines", |python, tally| {
         let program = python.script("coroutines.py");
-        for run in three_ways(&program).into_iter().chain(three_ways(&program.env("PYTHONMALLOC", "debug"))) {
-            compare(&run, python, tally);
+        let unset = program.clone().env("PYTHONMALLOC", "debug").run(Mode::Pooled);
+        unset.assert_success();
+        for run in three_ways(&program).iter().chain([&unset]) {
+            compare(run, python, tally);
         }
     });
 }
