@@ -45,8 +45,8 @@ int vramscope_stats(int device, vramscope_stats_t* out, size_t size);
 void vramscope_reset_peak(int device);
 /* Gives cached memory of the pool back to the device; bytes given back. (A library's own cache is the library's.) */
 uint64_t vramscope_empty_cache(void);
-/* No more than so many bytes of the device for this process (0: no limit), or a share of it if fraction > 0. 0,
- * or -1: nothing was set (there is no such device, the fraction is not from 0 to 1, or vramscope is off). */
+/* No more than so many bytes of the device for this process (0: no limit), or a share of it if fraction > 0; also before CUDA is used.
+ * 0, or -1: nothing was set (there is no such device, the fraction is not from 0 to 1, or vramscope is off). */
 int vramscope_set_limit(int device, uint64_t bytes, double fraction);
 /* Writes everything that is live now, with stacks, as a history to this file. A regular file that exists is kept: the new
  * one gets a suffix. What is no regular file (a folder, a pipe, a device) is refused. 0, or -1: the reason is on stderr. */

@@ -24,7 +24,8 @@ impl Limit {
     pub fn of(self, total: u64) -> u64 {
         match self {
             Limit::Bytes(b) => b,
-            Limit::Share(s) => (total as f64 * s) as u64,
+            // However small, it is no permission for all.
+            Limit::Share(s) => ((total as f64 * s) as u64).max(u64::from(s > 0.0 && total > 0)),
         }
     }
 }
@@ -79,6 +80,13 @@ mod tests {
         assert_eq!(parse("none"), Ok(vec![(None, Limit::NONE)]));
         let each = vec![(Some(0), Limit::Bytes(24 << 30)), (Some(1), Limit::Share(0.5))];
         assert_eq!(parse("0:24GiB, 1:50%"), Ok(each));
+    }
+
+    #[test]
+    fn a_share_of_a_device() {
+        assert_eq!(Limit::Share(0.5).of(1 << 30), 1 << 29);
+        assert_eq!(Limit::Share(1e-10).of(1 << 30), 1, "0 would be no limit");
+        assert_eq!((Limit::Share(0.0).of(1 << 30), Limit::Share(0.5).of(0)), (0, 0));
     }
 
     #[test]

@@ -1,13 +1,10 @@
 """The calls of the package."""
 
 import contextlib
-import ctypes
 import operator
 import os
-import threading
-import traceback
 
-from ._library import Stats, library
+from ._library import NAMES, ctypes, library
 
 
 def active():
@@ -28,11 +25,11 @@ def _number(device):
 
 def _stats(lib, device):
     """A device's, or None for one that is not in use."""
-    s = Stats()
-    result = lib.vramscope_stats(device, ctypes.byref(s), ctypes.sizeof(s))
+    numbers = (ctypes.c_uint64 * len(NAMES))()
+    result = lib.vramscope_stats(device, numbers, ctypes.sizeof(numbers))
     if result == -2:
         raise ValueError(f"there is no device {device}")
-    return s if result == 0 else None
+    return dict(zip(NAMES, numbers)) if result == 0 else None
 
 
 def _devices(lib):
@@ -45,12 +42,8 @@ def _devices(lib):
     return found
 
 
-def _named(s):
-    return {name: getattr(s, name) for name, _ in Stats._fields_}
-
-
 def _nothing():
-    return {name: 0 for name, _ in Stats._fields_}
+    return dict.fromkeys(NAMES, 0)
 
 
 def stats(device=None):
@@ -63,9 +56,9 @@ def stats(device=None):
     if lib is None:
         return {} if device is None else _nothing()
     if device is None:
-        return {d: _named(s) for d, s in _devices(lib).items()}
+        return _devices(lib)
     s = _stats(lib, _number(device))
-    return _nothing() if s is None else _named(s)
+    return _nothing() if s is None else s
 
 
 def _each(device):
@@ -113,7 +106,12 @@ def set_limit(limit, device=0):
 def snapshot(path):
     """Writes everything that is live now, with call stacks, as a history to this file: ``vramscope report`` reads it."""
     lib = library.get()
-    if lib is not None and lib.vramscope_snapshot(os.fsencode(path)) != 0:
+    if lib is None:
+        return
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise ValueError(f"a path has no NUL in it: {path!r}")
+    if lib.vramscope_snapshot(encoded) != 0:
         raise OSError(f"vramscope could not write a snapshot to {os.fspath(path)!r}: the reason is on stderr")
 
 
@@ -122,32 +120,6 @@ def mark(text):
     lib = library.get()
     if lib is not None:
         lib.vramscope_mark(str(text).encode("utf-8", "replace"))
-
-
-class region(contextlib.ContextDecorator):
-    """What this thread allocates meanwhile is of this region: ``with region("forward"):``, or as a decorator."""
-
-    def __init__(self, name):
-        self._name = str(name).encode("utf-8", "replace")
-        self._open = threading.local()
-
-    def _recreate_cm(self):
-        return self
-
-    def __enter__(self):
-        lib = library.get()
-        number = lib.vramscope_region_begin(self._name) if lib is not None else 0
-        if not hasattr(self._open, "numbers"):
-            self._open.numbers = []
-        self._open.numbers.append(number)
-        return self
-
-    def __exit__(self, *_):
-        number = self._open.numbers.pop()
-        lib = library.get()
-        if lib is not None and number:
-            lib.vramscope_region_end(number)
-        return False
 
 
 def pause():
@@ -162,53 +134,3 @@ def resume():
     lib = library.get()
     if lib is not None:
         lib.vramscope_resume()
-
-
-_watching = threading.Lock()
-_callbacks = []
-_watcher = None
-
-
-def on_oom(callback):
-    """Calls ``callback()`` after an out-of-memory failure, in a thread of its own (never inside the allocator, where Python
-    can't safely run). Returns a function that takes the callback away again; ``on_oom(None)`` takes all away."""
-    global _watcher
-    if callback is None:
-        with _watching:
-            _callbacks.clear()
-        return lambda: None
-    if not callable(callback):
-        raise TypeError(f"a callback is a function, or None: {callback!r}")
-    lib = library.get()
-    if lib is None:
-        return lambda: None
-    with _watching:
-        _callbacks.append(callback)
-        if _watcher is None:
-            seen = lib.vramscope_wait_oom(2**64 - 1, 0)
-            _watcher = threading.Thread(target=_watch, args=(lib, seen), name="vramscope-oom", daemon=True)
-            _watcher.start()
-
-    def remove():
-        with _watching, contextlib.suppress(ValueError):
-            _callbacks.remove(callback)
-
-    return remove
-
-
-def _watch(lib, seen):
-    global _watcher
-    while True:
-        now = lib.vramscope_wait_oom(seen, 1000)
-        with _watching:
-            callbacks = list(_callbacks)
-            if not callbacks:
-                _watcher = None
-                return
-        if now > seen:
-            seen = now
-            for callback in callbacks:
-                try:
-                    callback()
-                except Exception:  # The others are called all the same.
-                    traceback.print_exc()

@@ -11,10 +11,9 @@ PyTorch has none: ``memory_stats``, ``memory_allocated``, ``memory_snapshot`` an
     with torch.cuda.use_mem_pool(pool): ...
 """
 
-import ctypes
 import os
 
-from ._library import library
+from ._library import ctypes, library
 
 # The setters of PyTorch's allocator, with the functions of ours that they get. Which there are varies with its version.
 _FUNCTIONS = {

@@ -129,7 +129,8 @@ pub extern "C" fn vramscope_empty_cache() -> u64 {
 /// Limits a device.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramscope_set_limit(device: c_int, bytes: u64, fraction: f64) -> c_int {
-    if !(0.0..=1.0).contains(&fraction) || !state::active() {
+    // (Also before CUDA is there: the first line of a script is where a limit is set.)
+    if !(0.0..=1.0).contains(&fraction) || vramscope_active() == 0 {
         return -1;
     }
     let wanted = if fraction > 0.0 { Limit::Share(fraction) } else { Limit::Bytes(bytes) };

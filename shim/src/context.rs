@@ -13,7 +13,7 @@ use crate::capture;
 use crate::cuda::{self, Context};
 use crate::driver;
 use crate::thread;
-use crate::{arena, pool, recorder, state};
+use crate::{arena, devices, pool, recorder, state};
 
 /// Contexts alive at once that the pool serves; the memory of further ones is the driver's alone.
 pub const MAX: usize = 64;
@@ -174,7 +174,16 @@ fn current_slow(handle: Context) -> Option<Current> {
     Some(Current { id })
 }
 
-fn find(handle: Context) -> Option<ContextId> {
+/// A context of a device that need not be current: one that is known, or the primary one, if it is alive.
+#[cold]
+pub fn on(device: i32) -> Option<Current> {
+    let known = of_device(device).find(|id| !slot(*id).is_ending());
+    let id = known.or_else(|| insert(primary_of(device)?, device, true))?;
+    Some(Current { id })
+}
+
+/// The slot of a handle.
+pub fn find(handle: Context) -> Option<ContextId> {
     SLOTS.iter().position(|s| s.handle.load(Acquire) == handle).map(|i| ContextId(i as u16))
 }
 
@@ -227,6 +236,7 @@ fn insert(handle: Context, device: i32, primary: bool) -> Option<ContextId> {
         extra: [device as u64, u64::from(primary), 0],
         ..Event::default()
     });
+    devices::met(device);
     s.handle.store(handle, Release);
     drop(l);
     Some(ContextId(i as u16))

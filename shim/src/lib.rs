@@ -15,6 +15,7 @@ mod close;
 mod context;
 mod ctl;
 mod cuda;
+mod devices;
 mod doctor;
 mod door;
 mod driver;

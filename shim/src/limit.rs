@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
 
 use crate::message::error;
 use crate::settings::{self, Limit};
-use crate::{driver, usage};
+use crate::{arena, driver, usage};
 
 const DEVICES: usize = 64;
-/// Bytes + 1 as set by the program; 0: what the settings say.
+/// What the program set, [`packed`]; 0: what the settings say.
 static SET: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 /// Who set it, as a [`By`].
 static SET_BY: [AtomicU8; DEVICES] = [const { AtomicU8::new(0) }; DEVICES];
@@ -33,19 +33,31 @@ pub enum By {
     Ctl,
 }
 
+/// The bit of a [`packed`] limit that is a share.
+const SHARE: u64 = 1 << 63;
+
+/// A limit in one word, never 0. A share stays one: before CUDA is initialized nobody knows how large the device is.
+fn packed(limit: Limit) -> u64 {
+    match limit {
+        Limit::Bytes(b) => b.min(SHARE - 2) + 1,
+        Limit::Share(s) => s.to_bits() | SHARE,
+    }
+}
+
+fn unpacked(word: u64) -> Limit {
+    if word & SHARE == 0 { Limit::Bytes(word - 1) } else { Limit::Share(f64::from_bits(word & !SHARE)) }
+}
+
 /// Sets a device's limit; 0: none. Fails for a device that is not there, as far as the driver can tell yet.
 pub fn set(device: i32, limit: Limit, by: By) -> bool {
     if driver::has_device(device) == Some(false) {
         return false;
     }
     let Some(at) = usize::try_from(device).ok().filter(|d| *d < DEVICES) else { return false };
-    let bytes = match limit {
-        Limit::Bytes(b) => b,
-        Limit::Share(_) => limit.of(driver::total_memory(device)),
-    };
     SET_BY[at].store(by as u8, Relaxed);
-    SET[at].store(bytes.saturating_add(1), Relaxed);
+    SET[at].store(packed(limit), Relaxed);
     ANY.store(true, Relaxed);
+    arena::limited(device);
     true
 }
 
@@ -57,18 +69,21 @@ pub fn of(device: i32) -> Option<u64> {
 
 #[cold]
 fn look(device: i32) -> Option<u64> {
-    match SET.get(usize::try_from(device).ok()?)?.load(Relaxed) {
-        0 => {}
-        n => return Some(n - 1).filter(|n| *n != 0),
-    }
     let all = &settings::get().limits;
     if !CHECKED.swap(true, Relaxed) {
-        for missing in all.iter().filter_map(|(d, _)| *d).filter(|d| driver::has_device(*d as i32) == Some(false)) {
-            error!("VRAMSCOPE_LIMIT: there is no device {missing}; its limit holds for nothing");
+        let set = (0..DEVICES).filter(|d| SET[*d].load(Relaxed) != 0).map(|d| (d as u32, by(d as i32)));
+        let named = all.iter().filter_map(|(d, _)| Some(((*d)?, "VRAMSCOPE_LIMIT")));
+        for (missing, by) in named.chain(set).filter(|(d, _)| driver::has_device(*d as i32) == Some(false)) {
+            error!("{by}: there is no device {missing}; its limit holds for nothing");
         }
     }
-    let own = all.iter().find(|(d, _)| *d == u32::try_from(device).ok());
-    let limit = own.or_else(|| all.iter().find(|(d, _)| d.is_none()))?.1;
+    let limit = match SET.get(usize::try_from(device).ok()?)?.load(Relaxed) {
+        0 => {
+            let own = all.iter().find(|(d, _)| *d == u32::try_from(device).ok());
+            own.or_else(|| all.iter().find(|(d, _)| d.is_none()))?.1
+        }
+        word => unpacked(word),
+    };
     Some(limit.of(driver::total_memory(device))).filter(|n| *n != 0)
 }
 

@@ -49,11 +49,10 @@ struct Asked<'a> {
 /// A request of a hook for device memory failed. One of PyTorch's allocator has not failed yet: it gives back what it can and
 /// asks again, and says itself when it gives up. Its cudaMallocAsync backend asks once and says nothing.
 #[cold]
-pub fn of_request(call: &Call, memory: Memory, bytes: u64, stack: u32) {
+pub fn of_request(call: &Call, memory: Memory, device: i32, bytes: u64, stack: u32) {
     if call.hoarder && memory != Memory::Async {
         return;
     }
-    let device = context::current().map_or(0, |c| c.slot().device());
     let what = if call.api == Api::None { "the driver" } else { call.api.name() };
     say(&Asked { what, bytes, device, stack, caller: call.caller, pytorch: None });
 }

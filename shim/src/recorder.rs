@@ -9,6 +9,7 @@ use vramscope_core::event::Event;
 use vramscope_core::record::{self, Definition, Producer, Pushed, Spool};
 
 use crate::ledger::Ledger;
+use crate::message::error;
 use crate::thread::{self, Thread};
 use crate::{clock, ctl, driver, nap, pause, regions, settings, signals, snapshot, spool, state, usage, writer};
 
@@ -22,7 +23,12 @@ pub static LEDGER: Ledger = Ledger::new();
 
 /// Starts recording: spool, trace file, writer thread. Whatever fails is said, and the program goes on without a history.
 pub fn start() {
+    // Whether or not there will be a history: who sends that signal does not want the program's end.
+    snapshot::watch();
     if settings::get().trace.is_none() {
+        if settings::get().snapshot_signal.is_some() {
+            error!("VRAMSCOPE_SNAPSHOT_SIGNAL: no snapshots without a history (VRAMSCOPE_TRACE=off)");
+        }
         return;
     }
     signals::held_off(start_recording);
@@ -39,7 +45,6 @@ fn start_recording() {
         return;
     }
     pause::recording_begins();
-    snapshot::watch();
     ctl::start();
 }
 

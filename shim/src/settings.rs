@@ -59,7 +59,7 @@ pub struct Settings {
     pub max_cached: Limit,
     /// `VRAMSCOPE_MAX_SPLIT_SIZE`: bytes; larger blocks are not split. PyTorch's `max_split_size_mb`.
     pub max_split_size: u64,
-    /// `VRAMSCOPE_GC_THRESHOLD`: share of the device, 0 is never. PyTorch's `garbage_collection_threshold`.
+    /// `VRAMSCOPE_GC_THRESHOLD`: share of the device or its limit, 0 is never. PyTorch's `garbage_collection_threshold`.
     pub gc_threshold: f64,
     /// `VRAMSCOPE_STITCH`: the arena makes large blocks of free memory in many places.
     pub stitch: bool,

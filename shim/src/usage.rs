@@ -10,7 +10,7 @@ use vramscope_core::pool::ContextId;
 
 use crate::ledger::Entry;
 use crate::pool::POOL;
-use crate::{arena, context, sight};
+use crate::{arena, context, devices, sight};
 
 /// Devices that are told apart; a process has seldom more.
 const DEVICES: usize = 64;
@@ -42,11 +42,6 @@ static ALL: [Device; DEVICES] = [const {
 
 fn of(device: i32) -> Option<&'static Device> {
     ALL.get(usize::try_from(device).ok()?)
-}
-
-/// The device of a context's number; -1 if it is not known.
-pub fn device_of(number: u16) -> i32 {
-    context::all().map(context::slot).find(|s| s.number() == number).map_or(-1, |s| s.device())
 }
 
 /// What a device's memory is in use for. Bytes.
@@ -134,11 +129,15 @@ static OTHERS: AtomicU64 = AtomicU64::new(0);
 static TENSORS_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Raises the peaks of a device to what is in use now, after a plain allocation. No counter that threads share is written
-/// where nothing rose. (A process has seldom more than one context on a device: its own is asked.)
+/// where nothing rose. (A process has seldom more than one context on a device: its own is asked where there is no other.)
 #[inline]
 pub fn note_in(device: i32, id: ContextId) {
     let Some(d) = of(device) else { return };
-    raise(d, &Held::of(d, device, std::iter::once(id)));
+    let held = match devices::shared(device) {
+        false => Held::of(d, device, std::iter::once(id)),
+        true => Held::of(d, device, context::of_device(device)),
+    };
+    raise(d, &held);
 }
 
 /// Bytes in somebody's use, of what the driver gave. Of what a library caches itself only PyTorch tells what is in use;

@@ -200,16 +200,24 @@ fn connect(socket: &Path, patience: Duration) -> std::io::Result<UnixStream> {
 
 /// The answer to a question. A socket that nobody listens to is removed.
 fn talk(socket: &Path, question: &Value, patience: Duration) -> std::io::Result<Value> {
-    let mut stream = connect(socket, CONNECTS)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(Duration::from_secs(5)))?;
-    stream.write_all(format!("{question}\n").as_bytes())?;
-    let mut line = Vec::new();
-    let read = stream.take(ctl::LONGEST as u64).read_to_end(&mut line);
-    match read {
+    let ask = |stream: &mut UnixStream| -> std::io::Result<Vec<u8>> {
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(format!("{question}\n").as_bytes())?;
+        let mut line = Vec::new();
+        stream.take(ctl::LONGEST as u64).read_to_end(&mut line)?;
+        Ok(line)
+    };
+    // Where the process ends meanwhile the socket goes, or the connection, or no answer comes.
+    let ended = || Err(std::io::Error::other("it gave no answer (it is ending, or another user's)"));
+    match connect(socket, CONNECTS).and_then(|mut stream| ask(&mut stream)) {
+        Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotFound) => {
+            ended()
+        }
         Err(e) if e.kind() == ErrorKind::WouldBlock => Err(std::io::Error::other("it does not answer")),
         Err(e) => Err(e),
-        Ok(_) => serde_json::from_slice(&line).map_err(|_| std::io::Error::other("its answer is not understood")),
+        Ok(line) if line.is_empty() => ended(),
+        Ok(line) => serde_json::from_slice(&line).map_err(|_| std::io::Error::other("its answer is not understood")),
     }
 }
 
@@ -344,6 +352,22 @@ mod tests {
         assert_eq!(command(&answer), "python a .py -n");
         assert_eq!(command(&json!({ "program": "p", "arguments": ["x".repeat(200)] })).chars().count(), COMMAND);
         assert_eq!(told(&json!({ "error": "x\u{1b}y (os error 2)" })).unwrap_err().to_string(), "x y");
+    }
+
+    /// At any moment of its end.
+    #[test]
+    fn a_process_that_ends_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(ctl::name_outside(7));
+        let why = || talk(&path, &json!({}), LISTED).unwrap_err().to_string();
+        assert!(why().starts_with("it gave no answer"), "its socket is gone");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let taking = std::thread::spawn(move || (0..20).for_each(|_| drop(listener.accept())));
+        for _ in 0..20 {
+            let why = why();
+            assert!(why.starts_with("it gave no answer"), "{why}");
+        }
+        taking.join().unwrap();
     }
 
     #[test]

@@ -154,7 +154,7 @@ pub const SETTINGS: &[Setting] = &[
         flag: "gc-threshold",
         values: Values::Part,
         default: "off",
-        help: "Of --pool on: from this part of the device up, unused blocks go back, as PyTorch's garbage_collection_threshold",
+        help: "Of --pool on: from this part of the device or its limit up, unused blocks go back, as PyTorch's garbage_collection_threshold",
     },
     Setting {
         variable: "VRAMSCOPE_MAX_TRACE",

@@ -193,8 +193,21 @@ fn a_signal_makes_a_snapshot() {
 /// Off by default: the signal does what it always did.
 #[test]
 fn without_the_setting_the_signal_is_the_programs() {
-    let run = small_device("snapshot").unchecked().ends_badly().run(Mode::Pooled);
+    let run = small_device("signal").unchecked().ends_badly().run(Mode::Pooled);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&run.status), Some(12), "{}", run.status);
+}
+
+/// Who sends it does not want the program's end: where there is no history, which is said, nothing happens.
+#[test]
+fn without_a_history_the_signal_does_nothing() {
+    let program = small_device("signal").env("VRAMSCOPE_SNAPSHOT_SIGNAL", "USR2").talks().unhooked();
+    for (trace, said) in [("off", "VRAMSCOPE_SNAPSHOT_SIGNAL: no snapshots"), ("no/such/folder", "nothing is recorded")]
+    {
+        let run = program.clone().env("VRAMSCOPE_TRACE", trace).run(Mode::Pooled);
+        run.assert_success();
+        assert_eq!(run.stdout, "alive\n");
+        assert_eq!(run.stderr.matches(said).count(), 1, "{}", run.stderr);
+    }
 }
 
 /// PyTorch's own cache tries again and reports when it gives up; its cudaMallocAsync backend asks once and reports nothing.

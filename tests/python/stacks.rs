@@ -25,10 +25,17 @@ fn every_kind_of_call() {
     compared("every_kind_of_call", "calls.py", &[]);
 }
 
-/// Tasks of asyncio, asynchronous generators, coroutines driven by hand.
+/// Tasks of asyncio, asynchronous generators, coroutines driven by hand; where memory that was never set holds no zeroes, too.
 #[test]
 fn coroutines() {
-    compared("coroutines", "coroutines.py", &[]);
+    each("coroutines", |python, tally| {
+        let program = python.script("coroutines.py");
+        let unset = program.clone().env("PYTHONMALLOC", "debug").run(Mode::Pooled);
+        unset.assert_success();
+        for run in three_ways(&program).iter().chain([&unset]) {
+            compare(run, python, tally);
+        }
+    });
 }
 
 /// Names of any script, any length, and files whose name is no UTF-8.

@@ -29,7 +29,7 @@ pub use private::{begin as begin_private, end as end_private, of as private_of, 
 pub use streams::{Named, capturing, named};
 
 use crate::settings::{self, PoolMode};
-use crate::{capture, context, driver, pool, state};
+use crate::{capture, context, driver, limit, pool, state};
 
 /// An arena over a device.
 pub type Arena = arena::Arena<Gpu>;
@@ -88,13 +88,27 @@ fn new(device: i32) -> Option<&'static Arena> {
     options.steal_first = false;
     options.reserve = total.saturating_mul(if s.stitch { 4 } else { 2 });
     options.stitch_above = if s.stitch { STITCH_ABOVE } else { u64::MAX };
-    // The share that VRAMSCOPE_GC_THRESHOLD speaks of is one of the device.
     options.limit = total;
     options.max_split = s.max_split_size;
-    options.gc_threshold = (s.gc_threshold * 1000.0) as u32;
+    options.gc_threshold = gc_threshold(device, total);
     let arena: &'static Arena = Box::leak(Box::new(Arena::new(Gpu::new(device), options)));
     arena.backing().serves(arena);
     Some(arena)
+}
+
+/// VRAMSCOPE_GC_THRESHOLD in thousandths of the device. It is a share of what the process may have of it, as PyTorch's is.
+fn gc_threshold(device: i32, total: u64) -> u32 {
+    let allowed = limit::of(device).map_or(total, |limit| limit.min(total));
+    let share = settings::get().gc_threshold * allowed as f64 / total.max(1) as f64;
+    ((share * 1000.0) as u32).max(u32::from(share > 0.0))
+}
+
+/// The limit of a device was set.
+pub fn limited(device: i32) {
+    if any() && settings::get().gc_threshold > 0.0 {
+        let threshold = gc_threshold(device, driver::total_memory(device));
+        of_device(device).for_each(|a| a.set_gc_threshold(threshold));
+    }
 }
 
 /// Whether there is any.

@@ -4,7 +4,9 @@ use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory, Source, TrimWhy};
 use vramscope_core::pool::{Begun, BlockInfo, Freed, How, State};
 
-use super::{Request, record_alloc, record_bad_free, record_failure, record_free, recorded_alloc, served, unfree};
+use super::{
+    Place, Request, record_alloc, record_bad_free, record_failure, record_free, recorded_alloc, served, unfree,
+};
 use crate::call::Call;
 use crate::context::{self, Current};
 use crate::cuda::{self, DevicePtr, Result, SUCCESS, Size, Uint};
@@ -68,7 +70,8 @@ fn serve(from: usize, bytes: u64) -> Answer {
         Ok(s) => s,
         Err(f) => {
             pool::record_trim(&f.trimmed, TrimWhy::OutOfMemory);
-            record_failure(&call, Memory::Device, slot.number(), bytes, f.error);
+            let place = Place { device: slot.device(), context: Some(c) };
+            record_failure(&call, Memory::Device, place, bytes, f.error);
             return Answer::Failed(f.error);
         }
     };

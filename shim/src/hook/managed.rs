@@ -23,6 +23,7 @@ pub unsafe fn alloc(
         memory: Memory::Managed,
         bytes: bytes as u64,
         stream: 0,
+        device: None,
     };
     // SAFETY: the program's arguments.
     unsafe { super::device::recorded(&request, out, || real(out, bytes, flags)) }

@@ -29,10 +29,24 @@ use crate::{driver, limit, oom, pool, recorder, room, state, usage};
 
 /// Records an allocation that is not the pool's, after it succeeded or failed, and remembers it in the ledger.
 fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, result: Result, took: u64) {
-    let context = contexts::current();
-    let number = context.map_or(0, |c| c.slot().number());
+    record_alloc_on(call, Place::current(), memory, key, bytes, stream, result, took);
+}
+
+/// The same, of this device.
+#[allow(clippy::too_many_arguments)]
+fn record_alloc_on(
+    call: &Call,
+    place: Place,
+    memory: Memory,
+    key: u64,
+    bytes: u64,
+    stream: u64,
+    result: Result,
+    took: u64,
+) {
+    let (context, number) = (place.context, place.number());
     if result != cuda::SUCCESS {
-        record_failure(call, memory, number, bytes, result);
+        record_failure(call, memory, place, bytes, result);
         return;
     }
     let id = recorder::new_id();
@@ -44,7 +58,7 @@ fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, 
         maps: 0,
         own: !call.runtime,
         bytes,
-        device: context.map_or(-1, |c| c.slot().device()),
+        device: place.device,
         hoarded: call.hoarder && memory.on_device(),
     };
     if let Some(stale) = recorder::LEDGER.insert(key, entry) {
@@ -72,26 +86,26 @@ fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, 
 }
 
 /// Records a request that failed in the end.
-fn record_failure(call: &Call, memory: Memory, context: u16, bytes: u64, result: Result) {
+fn record_failure(call: &Call, memory: Memory, place: Place, bytes: u64, result: Result) {
     pool::count_failure();
-    usage::failed(usage::device_of(context));
+    usage::failed(place.device);
     let stack = call.stack();
     recorder::event(&Event {
         kind: EventKind::AllocFailed,
         api: call.api,
         memory,
-        context,
+        context: place.number(),
         code: result as u16,
         bytes,
         stack,
         caller: call.caller,
         ..Event::default()
     });
-    if let Some(c) = contexts::current().filter(|_| result == cuda::ERROR_OUT_OF_MEMORY) {
+    if let Some(c) = place.context.filter(|_| result == cuda::ERROR_OUT_OF_MEMORY) {
         room::sample_now(c.slot());
     }
     if result == cuda::ERROR_OUT_OF_MEMORY && memory.on_device() {
-        oom::of_request(call, memory, bytes, stack);
+        oom::of_request(call, memory, place.device.max(0), bytes, stack);
     }
 }
 
@@ -147,6 +161,38 @@ struct Request {
     bytes: u64,
     /// Stream of a stream-ordered request.
     stream: u64,
+    /// Ordinal of the device that it names; `None`: that of the current context.
+    device: Option<i32>,
+}
+
+/// Where memory is: seldom elsewhere than in the current context's device.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Ordinal of the device; -1: none.
+    device: i32,
+    /// A context of it, for the history.
+    context: Option<contexts::Current>,
+}
+
+impl Place {
+    fn current() -> Place {
+        let context = contexts::current();
+        Place { device: context.map_or(-1, |c| c.slot().device()), context }
+    }
+
+    /// Number of its context in the history.
+    fn number(self) -> u16 {
+        self.context.map_or(0, |c| c.slot().number())
+    }
+
+    /// On a device, if the program names one.
+    fn on(device: Option<i32>) -> Place {
+        let here = Place::current();
+        match device {
+            Some(d) if d != here.device => Place { device: d, context: contexts::on(d).or(here.context) },
+            _ => here,
+        }
+    }
 }
 
 /// An allocating hook that is only recorded: the real call (again after a trim), then the record. `key` reads the result.
@@ -159,7 +205,7 @@ fn recorded_alloc(request: &Request, real: impl Fn() -> Result, key: impl Fn() -
     }
     let limited = || if over_limit(request) { cuda::ERROR_OUT_OF_MEMORY } else { real() };
     let (result, took) = driver::timed(|| pool::retrying(limited));
-    let Request { what, from, api, memory, bytes, stream } = *request;
+    let Request { what, from, api, memory, bytes, stream, device } = *request;
     state::guarded(what, || {
         let call = Call::new(api, from);
         let key = if result == cuda::SUCCESS { key() } else { 0 };
@@ -167,7 +213,7 @@ fn recorded_alloc(request: &Request, real: impl Fn() -> Result, key: impl Fn() -
         // context current, makes it so, and asks again: that is no failure.
         let again = result == cuda::ERROR_INVALID_CONTEXT && api != call.api;
         if !again && (result != cuda::SUCCESS || key != 0) {
-            record_alloc(&call, memory, key, bytes, stream, result, took);
+            record_alloc_on(&call, Place::on(device), memory, key, bytes, stream, result, took);
         }
     });
     result
@@ -175,7 +221,8 @@ fn recorded_alloc(request: &Request, real: impl Fn() -> Result, key: impl Fn() -
 
 /// Whether a request would go past the limit of its device.
 fn over_limit(request: &Request) -> bool {
-    request.memory.on_device() && contexts::current().is_some_and(|c| limit::refuses(c.slot().device(), request.bytes))
+    let device = || request.device.or_else(|| Some(contexts::current()?.slot().device()));
+    request.memory.on_device() && device().is_some_and(|d| limit::refuses(d, request.bytes))
 }
 
 /// A freeing hook that is only recorded.

@@ -17,7 +17,7 @@ use crate::cuda::{self, DevicePtr, Ptr, Result, STREAM_PER_THREAD, SUCCESS, Size
 use crate::hooks::{self, types};
 use crate::pool::POOL;
 use crate::upstream::Up;
-use crate::{state, sync};
+use crate::{devices, state, sync};
 
 fn note(stream: Stream, per_thread: bool) {
     if per_thread || stream == STREAM_PER_THREAD {
@@ -50,6 +50,7 @@ unsafe fn asked(a: &Asked, real: impl Fn() -> Result) -> Result {
         memory: Memory::Async,
         bytes: a.bytes as u64,
         stream: a.stream as u64,
+        device: if state::started() { devices::of_stream(a.stream, a.per_thread) } else { None },
     };
     // (A pool of no name is the driver's to refuse.)
     let serves = arena::is_on() && a.bytes != 0 && !a.out.is_null() && a.pool != Some(0);

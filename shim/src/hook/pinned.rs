@@ -24,6 +24,7 @@ pub unsafe fn alloc(real: types::cuMemHostAlloc, from: usize, out: *mut Ptr, byt
         memory: Memory::Pinned,
         bytes: bytes as u64,
         stream: 0,
+        device: None,
     };
     recorded_alloc(
         &request,
@@ -43,6 +44,7 @@ pub unsafe fn alloc_host(real: types::cuMemAllocHost_v2, from: usize, out: *mut 
         memory: Memory::Pinned,
         bytes: bytes as u64,
         stream: 0,
+        device: None,
     };
     recorded_alloc(
         &request,
@@ -68,6 +70,7 @@ pub unsafe fn register(real: types::cuMemHostRegister_v2, from: usize, p: Ptr, b
         memory: Memory::Registered,
         bytes: bytes as u64,
         stream: 0,
+        device: None,
     };
     recorded_alloc(
         &request,

@@ -18,19 +18,27 @@ use vramscope_core::pool::{BlockInfo, State};
 pub unsafe fn get_info(real: types::cuMemGetInfo_v2, _: usize, free: *mut Size, total: *mut Size) -> Result {
     // SAFETY: the program's arguments; either may be null.
     let r = unsafe { real(free, total) };
-    if r != SUCCESS || free.is_null() || !state::started() {
+    if r != SUCCESS || state::switched_off() || state::forked() || state::broken() {
         return r;
     }
     state::guarded("cuMemGetInfo", || {
-        let Some(c) = context::current() else { return };
-        let slot = c.slot();
-        let cached: u64 = context::of_device(slot.device()).map(|id| POOL.inactive_bytes(id)).sum();
-        // SAFETY: not null; the driver wrote it.
-        let now = unsafe { (*free as u64).saturating_add(cached).min(slot.total()) };
-        let (now, limit) = limit::told(slot.device(), now, slot.total());
-        // SAFETY: as above.
-        unsafe { *free = now as usize };
-        if !total.is_null() && limit < slot.total() {
+        // (A question that starts no recording. Who asks before the first allocation has a limit all the same.)
+        let (device, all, cached) = if state::started() {
+            let Some(c) = context::current() else { return };
+            let (device, all) = (c.slot().device(), c.slot().total());
+            (device, all, context::of_device(device).map(|id| POOL.inactive_bytes(id)).sum())
+        } else {
+            let Some(device) = driver::current_device() else { return };
+            (device, driver::total_memory(device), 0u64)
+        };
+        if !free.is_null() {
+            // SAFETY: not null; the driver wrote it.
+            let now = unsafe { (*free as u64).saturating_add(cached).min(all) };
+            // SAFETY: as above.
+            unsafe { *free = limit::told(device, now, all).0 as usize };
+        }
+        let limit = limit::told(device, 0, all).1;
+        if !total.is_null() && limit < all {
             // SAFETY: as above.
             unsafe { *total = limit as usize };
         }

@@ -57,7 +57,8 @@ pub unsafe fn create(
         return unsafe { real(out, bytes, prop, flags) };
     }
     // SAFETY: not null; the driver is about to read it.
-    let on_device = unsafe { (*prop).location_type } == MEM_LOCATION_TYPE_DEVICE;
+    let (place, ordinal) = unsafe { ((*prop).location_type, (*prop).location_id) };
+    let on_device = place == MEM_LOCATION_TYPE_DEVICE;
     let request = Request {
         what: "cuMemCreate",
         from,
@@ -66,6 +67,7 @@ pub unsafe fn create(
         memory: if on_device { Memory::Vmm } else { Memory::Pinned },
         bytes: bytes as u64,
         stream: 0,
+        device: on_device.then_some(ordinal),
     };
     recorded_alloc(
         &request,

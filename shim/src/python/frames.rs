@@ -61,11 +61,38 @@ impl Memory for Checked {
     }
 }
 
+/// No thread state is larger where it holds the outermost record of a C call (3.10: 280 bytes, 3.11: 360).
+const THREAD_STATE: u64 = 1024;
+
 /// Reads one word, or leaves with "not readable".
 macro_rules! word {
     ($memory:ident, $address:expr) => {
         // SAFETY: as the caller of `each` says.
         unsafe { $memory::word($address) }?
+    };
+}
+
+/// The record of the C call further out than that of `cframe`; 0: there is none. The outermost record runs no frame, is a part of
+/// the thread state, and in 3.10 what it says of another was never set: nothing is read beyond it.
+macro_rules! further_out {
+    ($memory:ident, $layout:ident, $thread:ident, $cframe:expr) => {
+        match word!($memory, $cframe + $layout.previous_cframe) {
+            outermost if outermost.wrapping_sub($thread) < THREAD_STATE => 0,
+            record => record,
+        }
+    };
+}
+
+/// Whether a frame of 3.9 or 3.10 waits, and no C call runs it: `throw` into a generator or coroutine that waits for another one
+/// puts its frame into the chain, and runs the other. (A tracing function is called with the same look of its frame.)
+macro_rules! waits {
+    ($memory:ident, $layout:ident, $thread:ident, $frame:ident) => {
+        word!($memory, $frame + $layout.generator) != 0
+            && word!($memory, $thread + $layout.tracing) as i32 == 0
+            && match ($layout.minor, word!($memory, $frame + $layout.top)) {
+                (9, address) => address != 0,
+                (_, count) => count as i32 >= 0,
+            }
     };
 }
 
@@ -118,13 +145,20 @@ pub unsafe fn each<M: Memory, const RUNS: bool>(
         };
         // A frame that is still being set up, or the helper frame of a class's call: CPython does not show them either.
         // (No function has so many instructions before its own that a larger offset must be looked at.)
+        // In a row of 3.11: whether the next frame out is of the C call further out, whose record names its innermost.
+        let mut row_ends = false;
+        let mut further = 0;
+        if RUNS && l.chain == Chain::Rows && cframe != 0 {
+            further = further_out!(M, l, thread, cframe);
+            row_ends = back == 0 || further != 0 && back == word!(M, further + l.current);
+        }
         if l.first_traceable != 0
             && owner != GENERATOR
             && (instruction as i64) < 512
             && (instruction as i64) < 2 * i64::from(word!(M, code + l.first_traceable) as i32)
         {
-            if RUNS && l.chain == Chain::Rows && word!(M, at + l.owner - 1) as u8 != 0 {
-                cframe = word!(M, cframe + l.previous_cframe);
+            if row_ends {
+                cframe = further;
             }
             at = back;
             continue;
@@ -134,11 +168,16 @@ pub unsafe fn each<M: Memory, const RUNS: bool>(
         n += 1;
         if RUNS {
             match l.chain {
-                Chain::Objects if cframe == 0 => frame.run_by = EACH,
-                Chain::Rows if word!(M, at + l.owner - 1) as u8 == 0 => {}
-                Chain::Objects | Chain::Rows if cframe != 0 => {
+                // (In 3.9 the chain ends with it.)
+                Chain::Objects if back != 0 && waits!(M, l, thread, at) => {}
+                Chain::Objects if l.cframe == 0 => frame.run_by = EACH,
+                Chain::Objects if cframe != 0 => {
                     frame.run_by = cframe;
-                    cframe = word!(M, cframe + l.previous_cframe);
+                    cframe = further_out!(M, l, thread, cframe);
+                }
+                Chain::Rows if row_ends => {
+                    frame.run_by = cframe;
+                    cframe = further;
                 }
                 Chain::Objects | Chain::Rows => {}
                 Chain::Shims => {

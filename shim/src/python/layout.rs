@@ -8,7 +8,7 @@
 pub enum Chain {
     /// 3.9, 3.10: frame objects, each run by a C call of its own.
     Objects,
-    /// 3.11: frames of a C call in a row; the outermost of a row is marked.
+    /// 3.11: frames of a C call in a row; its record tells the innermost of the row.
     Rows,
     /// 3.12 and later: a row ends with a frame that is no Python frame and lies on the C stack.
     Shims,
@@ -37,8 +37,14 @@ pub struct Layout {
     pub back: u64,
     /// Frame → last instruction.
     pub instruction: u64,
-    /// Frame → owner: a byte. In 3.11 the byte before it marks a row's outermost frame.
+    /// Frame → owner: a byte.
     pub owner: u64,
+    /// Frame → its generator or coroutine (this, `top` and `tracing`: of frame objects only).
+    pub generator: u64,
+    /// Frame → the top of its stack while it waits.
+    pub top: u64,
+    /// Thread state → whether a tracing function runs, 32 bits.
+    pub tracing: u64,
     /// Code → file name, a str.
     pub file: u64,
     /// Code → name, a str.
@@ -74,6 +80,9 @@ const OBJECTS: Layout = Layout {
     back: 24,
     instruction: 104,
     owner: 0,
+    generator: 96,
+    top: 72,
+    tracing: 44,
     file: 104,
     name: 112,
     function: 112,
@@ -97,6 +106,9 @@ const ROWS: Layout = Layout {
     back: 48,
     instruction: 56,
     owner: 69,
+    generator: 0,
+    top: 0,
+    tracing: 0,
     file: 112,
     name: 120,
     function: 128,
@@ -129,9 +141,16 @@ const SHIMS: Layout = Layout {
 pub fn of_version(minor: u32) -> Option<Layout> {
     match minor {
         9 => Some(OBJECTS),
-        10 => {
-            Some(Layout { minor, cframe: CFRAME_OF_3_10, current: 0, previous_cframe: 8, instruction: 96, ..OBJECTS })
-        }
+        10 => Some(Layout {
+            minor,
+            cframe: CFRAME_OF_3_10,
+            current: 0,
+            previous_cframe: 8,
+            instruction: 96,
+            generator: 88,
+            top: 80,
+            ..OBJECTS
+        }),
         11 => Some(ROWS),
         12 => Some(SHIMS),
         _ => None,

@@ -1,6 +1,11 @@
-"""Every call of the package is a no-op where nothing is preloaded, or vramscope is switched off."""
+"""Every call of the package is a no-op where nothing is preloaded, or vramscope is switched off, or ctypes is missing."""
 
-import vramscope
+import sys
+
+if sys.argv[1:] == ["no-ctypes"]:
+    sys.modules["ctypes"] = None
+
+import vramscope  # noqa: E402
 
 assert vramscope.active() is False
 assert vramscope.stats() == {} and set(vramscope.stats(0).values()) == {0}

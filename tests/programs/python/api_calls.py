@@ -3,14 +3,19 @@
 import os
 import threading
 import time
+import warnings
 
 import vramscope
-from api_driver import MB, alloc, free, start
+
+vramscope.set_limit(0.25)  # Neither the driver nor the device is there yet.
+from api_driver import MB, alloc, free, start  # noqa: E402
 
 assert vramscope.active() is True
 assert vramscope.stats() == {} and set(vramscope.stats(5).values()) == {0}  # no context yet
 start()
 p = alloc(10 * MB)
+assert vramscope.stats(0)["limit"] == 256 * MB
+vramscope.set_limit(None)
 s = vramscope.stats(0)
 assert vramscope.stats() == {0: s}
 
@@ -56,10 +61,12 @@ try:
     raise AssertionError("no such folder")
 except OSError as e:
     assert "no/such" in str(e)
+assert "NUL" in refused(ValueError, vramscope.snapshot, "cut\0short") and not os.path.exists("cut")
 
-# A callback in a thread of its own, once a failure; one that raises does not end the others.
+# A callback in a thread of its own, once a failure; one that raises, or wants to end the thread, does not end the others.
 heard, threads = [], set()
 other = threading.Event()
+leaves = threading.Event()
 
 
 def callback():
@@ -72,8 +79,22 @@ def fails():
     raise RuntimeError("of the callback's own")
 
 
+def leaves_thread():
+    leaves.set()
+    raise SystemExit(3)
+
+
 refused(TypeError, vramscope.on_oom, 3)
+# Where no thread can be had nobody is called, which is said, and no more.
+real_start, threading.Thread.start = threading.Thread.start, lambda _: (_ for _ in ()).throw(RuntimeError("no thread"))
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    vramscope.on_oom(heard.append)()
+assert len(said) == 1 and "no thread" in str(said[0].message) and said[0].filename == __file__, said
+threading.Thread.start = real_start
+
 remove_fails = vramscope.on_oom(fails)
+remove_leaves = vramscope.on_oom(leaves_thread)
 remove = vramscope.on_oom(callback)
 
 
@@ -86,8 +107,9 @@ def within(seconds, condition):
 
 assert alloc(2000 * MB) == -2
 within(10, lambda: len(heard) == 1)
-assert other.is_set() and threads == {"vramscope-oom"}
+assert other.is_set() and leaves.is_set() and threads == {"vramscope-oom"}
 remove_fails()
+remove_leaves()
 assert alloc(2000 * MB) == -2
 within(10, lambda: len(heard) == 2)
 remove()

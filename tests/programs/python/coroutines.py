@@ -46,6 +46,15 @@ class Room:
         touch()
 
 
+async def cancelled(n):
+    if n:
+        return await cancelled(n - 1)
+    try:
+        await asyncio.sleep(60)
+    finally:
+        touch()
+
+
 def in_thread():
     gpu._use[0].enter()
     touch()
@@ -69,6 +78,14 @@ async def main():
     late.cancel()
     try:
         await late
+    except asyncio.CancelledError:
+        touch()
+    # The exception passes through coroutines that no call runs: there are more frames than calls.
+    waiting = asyncio.ensure_future(cancelled(5))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    try:
+        await waiting
     except asyncio.CancelledError:
         touch()
     asyncio.get_running_loop().call_soon(touch)
