@@ -3,7 +3,7 @@
 A gradient that was made with create_graph=True is the end of a graph, as a prediction is: what is kept of it keeps what the backward
 pass made of it. zero_grad() is there, and does nothing about it.
 
-Memory: grows by a gradient a step, and by what its graph still needs.
+Memory: grows by a gradient a step, and by what its graph keeps: its own input, and what was made of it on the way back.
 """
 import argparse
 
@@ -23,8 +23,8 @@ gradients = []
 
 for step in range(args.steps):
     real, fake = torch.randn(2, 256, args.size, device=args.device)
-    mixed = (0.5 * real + 0.5 * fake).requires_grad_()
-    score = critic(mixed).sum()  # grows: the graph of the gradient still needs this activation
+    mixed = (0.5 * real + 0.5 * fake).requires_grad_()  # grows: the graph of the gradient ends in it
+    score = critic(mixed).sum()
     (gradient,) = torch.autograd.grad(score, mixed, create_graph=True)
     penalty = (gradient.norm(2, dim=1) - 1).pow(2).mean()
     loss = critic(fake).mean() - critic(real).mean() + 10 * penalty
