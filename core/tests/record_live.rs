@@ -256,7 +256,7 @@ fn a_program_of_its_own() {
         assert!(text.contains("the request is larger than the whole GPU") && !text.contains("PyTorch  "));
         assert!(
             text.contains("(no stack recorded)")
-                && text.contains("the biggest holder has 60.0 GiB (60 % of the 99.0 GiB in use on the GPU)")
+                && text.contains("the biggest holder has 60.0 GiB (60.6 % of the 99.0 GiB in use on the GPU)")
         );
         // An exported block is its own, and no segment's any more; a context's end is the end of all of it.
         s.event(&Event { kind: EventKind::Export, id: 999, ..Event::default() });

@@ -2,47 +2,10 @@
 //!
 //! Plain ASCII, so that a report survives logs, mails and serial consoles.
 
-pub use vramscope_core::text::{bytes, count, plural};
+pub use vramscope_core::text::{bytes, count, percent, plural, time};
 
 /// Columns a report fits in.
 pub const WIDTH: usize = 100;
-
-/// A time or a span: `820 us`, `12.3 s`, `2 h 03 min`.
-pub fn time(ns: u64) -> String {
-    let s = ns as f64 / 1e9;
-    match ns {
-        0 => "0 s".to_string(),
-        1..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => three(ns as f64 / 1e3, "us"),
-        1_000_000..1_000_000_000 => three(ns as f64 / 1e6, "ms"),
-        _ if s < 99.95 => three(s, "s"),
-        _ if s < 3600.0 => format!("{} min {:02} s", s as u64 / 60, s as u64 % 60),
-        _ => format!("{} h {:02} min", s as u64 / 3600, s as u64 / 60 % 60),
-    }
-}
-
-fn three(v: f64, unit: &str) -> String {
-    match v {
-        _ if v < 9.995 => format!("{v:.2} {unit}"),
-        _ if v < 99.95 => format!("{v:.1} {unit}"),
-        _ => format!("{v:.0} {unit}"),
-    }
-}
-
-/// A part of a whole: `97.4 %`; never `100.0 %` for less than all, nor `0.0 %` for more than nothing.
-pub fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return "-".to_string();
-    }
-    let p = part as f64 * 100.0 / whole as f64;
-    match p {
-        _ if part == 0 => "0 %".to_string(),
-        _ if part == whole => "100 %".to_string(),
-        _ if p >= 99.95 => ">99.9 %".to_string(),
-        _ if p < 0.05 => "<0.1 %".to_string(),
-        _ => format!("{p:.1} %"),
-    }
-}
 
 /// A part from 0 to 1, as [`percent`] writes it.
 pub fn part(p: f64) -> String {

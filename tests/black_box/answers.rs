@@ -32,7 +32,7 @@ const SUSPECTS: [(&str, &str, &str, &str, f64); 6] = [
     ("gradients_never_zeroed", "gradients_accumulating", "linear", "gradients_never_zeroed.py:28", 6.0),
     ("validation_without_no_grad", "graph_retained", "bursts", "validation_without_no_grad.py:38", 5.0),
     ("retain_graph", "graph_retained", "linear", "retain_graph.py:26", 14.0),
-    ("cache_growing", "cache_growing", "linear", "cache_growing.py:23", 4.6),
+    ("cache_growing", "cache_growing", "linear", "cache_growing.py:23", 3.6),
 ];
 
 #[test]

@@ -193,7 +193,7 @@ tables! {
         device Int "CUDA ordinal",
         what Text "the C function, or `PyTorch`",
         asked Int "bytes asked for",
-        segment Int "bytes of the new segment that PyTorch needs for it; nothing: none",
+        segment Int "bytes of the new segment (or of pages of an expandable one) that PyTorch needs for it; nothing: none",
         free Int "bytes free on the device",
         total Int "bytes in all",
         limit_bytes Int "the limit of the process on the device; nothing: none",

@@ -4,7 +4,7 @@ use super::books::Books;
 use super::holders::Held;
 use super::{Failure, PYTORCH};
 use crate::record::live::Live;
-use crate::text::{bytes, count, plural};
+use crate::text::{bytes, count, percent, plural, time};
 use crate::trace::Oom;
 
 /// Pieces of advice given at most.
@@ -108,7 +108,7 @@ fn fragmented(failure: &Failure, books: &Books, advice: &mut Vec<String>) {
 fn growing(failure: &Failure, held: &[Held], advice: &mut Vec<String>) {
     for h in held {
         let Some(grew) = h.growth.filter(|g| g.busy && g.bytes >= worth(failure)) else { continue };
-        let since = since(grew.since);
+        let since = time(grew.since);
         let kept = if h.tensor { "kept in a list, or with their graph?" } else { "never freed?" };
         advice.push(format!(
             "{} -> {}, +{} in {since}, at {}: {kept}",
@@ -120,16 +120,6 @@ fn growing(failure: &Failure, held: &[Held], advice: &mut Vec<String>) {
         if advice.len() >= LEAKS {
             return;
         }
-    }
-}
-
-fn since(ns: u64) -> String {
-    match ns {
-        s if s < 1_000_000 => "less than 1 ms".to_owned(),
-        s if s < 1_000_000_000 => format!("{} ms", s / 1_000_000),
-        s if s < 10_000_000_000 => format!("{:.1} s", s as f64 / 1e9),
-        s if s < 600_000_000_000 => format!("{} s", s / 1_000_000_000),
-        s => format!("{} min", s / 60_000_000_000),
     }
 }
 
@@ -145,15 +135,15 @@ fn biggest(oom: &Oom, held: &[Held]) -> Option<String> {
     let (used, of) = oom.in_use();
     let h = held.first().filter(|h| used > 0 && h.bytes >= used / 5)?;
     let place = &h.at;
-    let part = u128::from(h.bytes.min(used)) * 100 / u128::from(used);
-    let has = format!("the biggest holder has {} ({part} % of the {} {of})", bytes(h.bytes), bytes(used));
+    let part = percent(h.bytes.min(used), used);
+    let has = format!("the biggest holder has {} ({part} of the {} {of})", bytes(h.bytes), bytes(used));
     match h.growth {
         Some(g) if g.busy => None,
         Some(g) => Some(format!(
             "{has} and grew all along, {} -> {} in {}, at {place}: kept in a list or with their graph, or too much at once?",
             count(g.count),
             plural(h.count, "allocation"),
-            since(g.since),
+            time(g.since),
         )),
         None => Some(format!("{has}: a smaller batch or model, or freeing it earlier, at {place}")),
     }
