@@ -85,14 +85,18 @@ fn the_last_part_stands_alone() {
     }
 }
 
+/// A writer of small parts.
+fn rotating<'a>(spool: Spool<'a>, path: &Path) -> Writer<'a, TraceFile> {
+    let options = Options { compress: path.extension().is_some_and(|e| e == "zst"), max_bytes: Some(30_000) };
+    Writer::new(spool, TraceFile::create(path).unwrap(), &options).unwrap()
+}
+
 /// A history of two parts at least, whose last events are in the spool only: (words, path, events pushed).
 fn rotated(folder: &Folder, name: &str) -> (Vec<AtomicU64>, PathBuf, u64) {
     let path = folder.file(name);
     let words = words(2, 1024);
     let spool = spool(&words, 2, 1024);
-    let output = TraceFile::create(&path).unwrap();
-    let options = Options { compress: name.ends_with("zst"), max_bytes: Some(30_000) };
-    let mut writer = Writer::new(spool, output, &options).unwrap();
+    let mut writer = rotating(spool, &path);
     run(spool, &mut writer, 4_000);
     let pushed = 1 + 2 * 4_000 - 4_000 / 50 + 4_000 / 77 - 4_000 / 3850;
     (words, path, pushed)
@@ -110,9 +114,7 @@ fn an_exit_that_was_rotated_away() {
         let path = folder.file(name);
         let words = words(2, 1024);
         let spool = spool(&words, 2, 1024);
-        let output = TraceFile::create(&path).unwrap();
-        let options = Options { compress: name.ends_with("zst"), max_bytes: Some(30_000) };
-        let mut writer = Writer::new(spool, output, &options).unwrap();
+        let mut writer = rotating(spool, &path);
         let mut ends = spool.claim_ring(2, b"ends").unwrap();
         assert_eq!(ends.push(&Event { kind: EventKind::Exit, time: 1, ..Event::default() }), Pushed::Yes);
         writer.flush(1, 1).unwrap();

@@ -11,6 +11,7 @@ use vramscope_core::pool::ContextId;
 
 use crate::capture;
 use crate::cuda::{self, Context};
+use crate::devices::DEVICES;
 use crate::driver;
 use crate::thread;
 use crate::{arena, devices, pool, recorder, state};
@@ -79,9 +80,6 @@ static UNMET: Mutex<Unmet> = Mutex::new(Unmet { green: Vec::new(), streamed: Vec
 fn unmet() -> std::sync::MutexGuard<'static, Unmet> {
     UNMET.lock().unwrap_or_else(|e| e.into_inner())
 }
-
-/// Devices whose primary context is followed; a process has seldom more.
-const DEVICES: usize = 64;
 
 /// One device's primary context.
 struct Primary {

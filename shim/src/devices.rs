@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::cuda::Stream;
 use crate::{capture, context, driver};
 
-/// Devices that are told apart.
-const DEVICES: usize = 64;
+/// Devices that are told apart; a process has seldom more.
+pub const DEVICES: usize = 64;
 /// Those that have had contexts, a bit each. (The last one stands for all further ones.)
 static USED: AtomicU64 = AtomicU64::new(0);
 /// Those that have had several at once.

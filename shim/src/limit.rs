@@ -7,11 +7,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*};
 
+use crate::devices::DEVICES;
 use crate::message::error;
 use crate::settings::{self, Limit};
 use crate::{arena, driver, usage};
 
-const DEVICES: usize = 64;
 /// What the program set, [`packed`]; 0: what the settings say.
 static SET: [AtomicU64; DEVICES] = [const { AtomicU64::new(0) }; DEVICES];
 /// Who set it, as a [`By`].

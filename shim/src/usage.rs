@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use vramscope_core::event::Memory;
 use vramscope_core::pool::ContextId;
 
+use crate::devices::DEVICES;
 use crate::ledger::Entry;
 use crate::pool::POOL;
 use crate::{arena, context, devices, sight};
 
-/// Devices that are told apart; a process has seldom more.
-const DEVICES: usize = 64;
 const KINDS: usize = 16;
 
 /// Bytes of one device.

@@ -41,13 +41,16 @@ fn a_disk_that_gets_full_at_the_very_end() {
     }
 }
 
+/// Exit handlers fill more than what `--max-trace` keeps.
+fn much_at_exit() -> Program {
+    let program = Program::new("process", Link::Driver).arg("much_at_exit");
+    program.env("MUCH", "1000").env("VRAMSCOPE_MAX_TRACE", "64KiB")
+}
+
 /// What exit handlers do may fill more than what `--max-trace` keeps: the program ended in good order all the same.
 #[test]
 fn an_exit_that_was_rotated_away() {
-    let program = Program::new("process", Link::Driver)
-        .arg("much_at_exit")
-        .env("MUCH", "1000")
-        .env("VRAMSCOPE_MAX_TRACE", "64KiB");
+    let program = much_at_exit();
     for trace in ["a.jsonl", "a.jsonl.zst"] {
         let run = program.clone().env("VRAMSCOPE_TRACE", trace).run(Mode::Recording);
         run.assert_success();
@@ -86,10 +89,7 @@ fn a_history_that_was_emptied() {
 /// The older part of a rotated history, of which the rest is gone, gets no end.
 #[test]
 fn an_older_part_alone() {
-    let program = Program::new("process", Link::Driver)
-        .arg("much_at_exit")
-        .env("MUCH", "1000")
-        .env("VRAMSCOPE_MAX_TRACE", "64KiB");
+    let program = much_at_exit();
     let run = program.env("VRAMSCOPE_TRACE", "a.jsonl").run(Mode::Recording);
     let (path, older) = (run.folder.path().join("a.jsonl"), run.folder.path().join("a.jsonl.1"));
     fs::remove_file(&path).expect("the last part");

@@ -10,6 +10,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::support::{History, Link, Mode, Program, history};
+use crate::whole::said;
 use vramscope_core::event::{Event, EventKind};
 use vramscope_core::trace::Line;
 
@@ -249,23 +250,17 @@ fn recovered(left: &Left) {
             fs::write(killed.folder.path().join("a.jsonl.1"), bytes).expect("the older part");
         }
     }
-    let run = |command: &str| {
-        let out = std::process::Command::new(env!("CARGO_BIN_EXE_vramscope")).arg(command).arg(&trace).output();
-        let out = out.expect("the command");
-        let told = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
-        (out.status.code(), told)
-    };
-    let (verified, what) = run("verify");
+    let (what, verified) = said(&["verify"], &trace);
     if matches!(left, Left::OlderCut) && verified == Some(1) {
         // The spool need not have any more what was written: that much is lost, and said.
         assert!(what.contains("the footer counts other events than the history has"), "{what}");
-        let (code, told) = run("recover");
+        let (told, code) = said(&["recover"], &trace);
         assert!(code == Some(1) && told.contains("not there any more"), "{told}");
-        assert_eq!(run("verify").1.lines().next(), what.lines().next());
+        assert_eq!(said(&["verify"], &trace).0.lines().next(), what.lines().next());
         return;
     }
     assert_eq!(verified, Some(0), "{what}");
-    let (code, told_of) = run("recover");
+    let (told_of, code) = said(&["recover"], &trace);
     assert_eq!(code, Some(0), "{told_of}");
     let history = History::read(&trace);
     history.check();

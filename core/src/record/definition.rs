@@ -1,5 +1,7 @@
 //! Definitions: what the numbers in events mean. In a ring, a first slot and as many payload slots as it takes.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use super::ring::Slot;
 use crate::event::WORDS;
 use crate::trace::{Device, Frame, Line, Module, Note, Python, Stack, Text};
@@ -223,4 +225,21 @@ fn texts(first: &Slot, payload: &[u64]) -> (Vec<u8>, Vec<u8>) {
     let a = a.min(bytes.len());
     let second = &bytes[a.next_multiple_of(8).min(bytes.len())..];
     (bytes[..a].to_vec(), second[..b.min(second.len())].to_vec())
+}
+
+/// What a definition is known by, so that recover does not write it twice. Of a note: its message.
+pub(super) fn number(line: &Line) -> Option<(u8, u64)> {
+    Some(match line {
+        Line::Stack(stack) => (1, u64::from(stack.stack)),
+        Line::Module(module) => (2, u64::from(module.module)),
+        Line::Text(text) => (3, u64::from(text.text)),
+        Line::Python(place) => (6, u64::from(place.python)),
+        Line::Device(device) => (4, u64::from(device.device)),
+        Line::Note(note) => {
+            let mut hasher = DefaultHasher::new();
+            note.message.hash(&mut hasher);
+            (5, hasher.finish())
+        }
+        _ => return None,
+    })
 }

@@ -16,6 +16,19 @@ pub trait Output {
     fn next_part(&mut self) -> io::Result<()>;
 }
 
+/// Writes the bytes from `at` on, and moves it on as far as they are written.
+pub(super) fn write_all(output: &mut impl Output, bytes: &[u8], at: &mut usize) -> io::Result<()> {
+    while *at < bytes.len() {
+        match output.write(&bytes[*at..]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => *at += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
 /// A history in a file.
 #[derive(Debug)]
 pub struct TraceFile {

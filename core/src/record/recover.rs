@@ -8,10 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
+use super::definition::number;
 use super::drain::{Drain, Item};
 use super::output::TraceFile;
 use super::spool::Spool;
-use super::writer::{Options, Writer, number};
+use super::writer::{Options, Writer};
 use crate::trace::older_part;
 use crate::trace::read::{Damage, ReadError, ReadErrorKind, Reader, missing, newer_of, part_of, parts};
 use crate::trace::source::whole;
@@ -82,15 +83,13 @@ impl Held {
         self.damage.clone().or_else(fewer)
     }
 
-    /// Takes away from its file what is not whole.
-    fn cut(&self, path: &Path, done: &mut Recovered) -> io::Result<()> {
-        if self.bytes > self.keep {
+    /// Takes away from its file what is not whole, and a footer. Bytes of what was not whole.
+    fn cut(&self, path: &Path) -> io::Result<u64> {
+        let away = self.bytes.saturating_sub(self.keep);
+        if away > 0 {
             OpenOptions::new().write(true).open(path)?.set_len(self.keep)?;
-            if self.footer.is_none() {
-                done.bytes_cut = self.bytes - self.keep;
-            }
         }
-        Ok(())
+        Ok(if self.footer.is_some() { 0 } else { away })
     }
 }
 
@@ -100,17 +99,20 @@ pub fn recover(words: &[AtomicU64], trace: &Path, status: Option<i32>, by: &str)
     let path = trace;
     let mut held = survey(path)?;
     let exists = held.header.is_some();
-    let before = if exists { None } else { part_before(path, &spool)? };
-    if let Some(before) = before {
-        // A rotation that was cut short, with nothing whole in the new part yet: this begins it.
+    let mut bytes_cut = 0;
+    if !exists && let Some(before) = part_before(path, &spool)? {
+        // A rotation that was cut short, with nothing whole in the new part yet: this begins it. A rotation waits for a whole
+        // line; a copy, or a file system after a crash of the machine, may end anywhere.
         held = before;
+        bytes_cut = held.cut(&older_part(path))?;
     }
-    let mut done =
-        Recovered { path: path.to_owned(), damage: held.damage(), events_before: held.events, ..Recovered::default() };
-    if !exists && held.header.is_some() {
-        // A rotation waits for a whole line; a copy, or a file system after a crash of the machine, may end anywhere.
-        held.cut(&older_part(path), &mut done)?;
-    }
+    let mut done = Recovered {
+        path: path.to_owned(),
+        damage: held.damage(),
+        events_before: held.events,
+        bytes_cut,
+        ..Recovered::default()
+    };
     if let Some(footer) = &held.footer
         && exists
         && !lacks_events(spool, &held.next)
@@ -118,7 +120,10 @@ pub fn recover(words: &[AtomicU64], trace: &Path, status: Option<i32>, by: &str)
         return Ok(Recovered { was_whole: true, footer: footer.clone(), ..done });
     }
     let file = match exists {
-        true => held.cut(path, &mut done).and_then(|()| TraceFile::append(path))?,
+        true => {
+            done.bytes_cut = held.cut(path)?;
+            TraceFile::append(path)?
+        }
         false => start(path)?,
     };
     done.path = file.path().to_owned();
@@ -186,7 +191,7 @@ pub fn recover_trace(trace: &Path, status: Option<i32>, by: &str) -> io::Result<
             format!("{}: holds no whole line, and without its spool nothing can be recovered", trace.display()),
         ));
     }
-    held.cut(trace, &mut done)?;
+    done.bytes_cut = held.cut(trace)?;
     let file = TraceFile::append(trace)?;
     // Without a spool nobody knows what came after: the program may have been killed, or the file be a part of a copy.
     let end = match (held.exited, status) {

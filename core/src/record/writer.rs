@@ -4,14 +4,14 @@
 //! them has returned. So at any moment every event is whole in the file or whole in the spool.
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 
 use super::clock::Clock;
+use super::definition::number;
 use super::drain::{Drain, Item};
 use super::explain::{Explanation, Failure, explain};
 use super::live::{Live, Snapshot};
-use super::output::Output;
+use super::output::{Output, write_all};
 use super::spool::Spool;
 use crate::trace::{Footer, Header, Line, Lost, Note, write};
 
@@ -386,34 +386,4 @@ pub(super) fn write_footer(mut output: impl Output, compress: bool, footer: &Foo
         text = zstd::bulk::compress(&text, LEVEL)?;
     }
     write_all(&mut output, &text, &mut 0)
-}
-
-/// Writes the bytes from `at` on, and moves it on as far as they are written.
-fn write_all(output: &mut impl Output, bytes: &[u8], at: &mut usize) -> io::Result<()> {
-    while *at < bytes.len() {
-        match output.write(&bytes[*at..]) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(n) => *at += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
-/// What a definition is known by, so that recover does not write it twice. Of a note: its message.
-pub(super) fn number(line: &Line) -> Option<(u8, u64)> {
-    Some(match line {
-        Line::Stack(stack) => (1, u64::from(stack.stack)),
-        Line::Module(module) => (2, u64::from(module.module)),
-        Line::Text(text) => (3, u64::from(text.text)),
-        Line::Python(place) => (6, u64::from(place.python)),
-        Line::Device(device) => (4, u64::from(device.device)),
-        Line::Note(note) => {
-            let mut hasher = DefaultHasher::new();
-            note.message.hash(&mut hasher);
-            (5, hasher.finish())
-        }
-        _ => return None,
-    })
 }

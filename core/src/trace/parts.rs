@@ -27,19 +27,18 @@ pub fn parts(path: &Path) -> Vec<PathBuf> {
 /// left beside another one. (Those before it are dropped on purpose.)
 pub(crate) fn missing(path: &Path, files: &[PathBuf], header: &Header) -> Option<Damage> {
     let damage = |path: &Path, what| Some(Damage { path: path.to_owned(), line: 0, byte: 0, what, places: 1 });
+    let no_last = |path: &Path| {
+        damage(path, format!("this last part of the history is missing; what is read is part {}", header.part))
+    };
     if files.first().is_some_and(|first| first != path) {
         let last = files.last().map(PathBuf::as_path) == Some(path);
-        let what = format!("this last part of the history is missing; what is read is part {}", header.part);
-        return if last { None } else { damage(path, what) };
+        return if last { None } else { no_last(path) };
     }
     if header.dropped {
         return None;
     }
     if let Some(newer) = newer_of(path, header) {
-        return damage(
-            &newer,
-            format!("this last part of the history is missing; what is read is part {}", header.part),
-        );
+        return no_last(&newer);
     }
     if header.part == 0 {
         return None;

@@ -28,14 +28,13 @@ pub use plain_free::{any_put_off, finish_put_off, plain_free};
 pub use private::{begin as begin_private, end as end_private, of as private_of, release as release_private};
 pub use streams::{Named, capturing, named};
 
+use crate::devices::DEVICES;
 use crate::settings::{self, PoolMode};
 use crate::{capture, context, driver, limit, pool, state};
 
 /// An arena over a device.
 pub type Arena = arena::Arena<Gpu>;
 
-/// Devices that have one; a process has seldom more.
-const DEVICES: usize = 64;
 static ARENAS: [AtomicPtr<Arena>; DEVICES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES];
 /// Requests that needed memory from the driver.
 static MISSES: AtomicU64 = AtomicU64::new(0);

@@ -262,7 +262,7 @@ pub unsafe fn alloc_pitch(
         let call = Call::new(Api::CuMemAllocPitch, from);
         // SAFETY: checked above; the driver wrote them on success.
         let (p, pitch) = unsafe { (*out, *pitch) };
-        record_alloc(&call, Memory::Pitch, p, (pitch * height) as u64, 0, result, took);
+        record_alloc(&call, Place::current(), Memory::Pitch, p, (pitch * height) as u64, 0, result, took);
     });
     result
 }

@@ -5,7 +5,7 @@ use vramscope_core::api::Api;
 use vramscope_core::event::Memory;
 use vramscope_core::pool::State;
 
-use super::{record_alloc, record_free, truth, unfree};
+use super::{Place, record_alloc, record_free, truth, unfree};
 use crate::call::Call;
 use crate::cuda::{
     DevicePtr, ERROR_INVALID_VALUE, IpcHandle, POINTER_ATTRIBUTE_SYNC_MEMOPS, Ptr, Result, SUCCESS, Size, Uint,
@@ -133,7 +133,7 @@ pub unsafe fn ipc_open(
         if r == SUCCESS && recorder::LEDGER.update(p, |e| e.count += 1).is_some() {
             return;
         }
-        record_alloc(&call, Memory::Imported, p, bytes, 0, r, 0);
+        record_alloc(&call, Place::current(), Memory::Imported, p, bytes, 0, r, 0);
     });
     r
 }

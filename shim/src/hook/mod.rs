@@ -28,13 +28,8 @@ use crate::ledger::Entry;
 use crate::{driver, limit, oom, pool, recorder, room, state, usage};
 
 /// Records an allocation that is not the pool's, after it succeeded or failed, and remembers it in the ledger.
-fn record_alloc(call: &Call, memory: Memory, key: u64, bytes: u64, stream: u64, result: Result, took: u64) {
-    record_alloc_on(call, Place::current(), memory, key, bytes, stream, result, took);
-}
-
-/// The same, of this device.
 #[allow(clippy::too_many_arguments)]
-fn record_alloc_on(
+fn record_alloc(
     call: &Call,
     place: Place,
     memory: Memory,
@@ -213,7 +208,7 @@ fn recorded_alloc(request: &Request, real: impl Fn() -> Result, key: impl Fn() -
         // context current, makes it so, and asks again: that is no failure.
         let again = result == cuda::ERROR_INVALID_CONTEXT && api != call.api;
         if !again && (result != cuda::SUCCESS || key != 0) {
-            record_alloc_on(&call, Place::on(device), memory, key, bytes, stream, result, took);
+            record_alloc(&call, Place::on(device), memory, key, bytes, stream, result, took);
         }
     });
     result

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use vramscope_core::api::Api;
 use vramscope_core::event::{Event, EventKind, Memory};
 
-use super::{Request, record_alloc, record_free, recorded_alloc, unfree};
+use super::{Place, Request, record_alloc, record_free, recorded_alloc, unfree};
 use crate::call::Call;
 use crate::context;
 use crate::cuda::{
@@ -94,7 +94,7 @@ pub unsafe fn import(
             // SAFETY: not null; the driver wrote it.
             let key = handle_key(unsafe { *out });
             if LEDGER.update(key, |e| e.count += 1).is_none() {
-                record_alloc(&Call::new(Api::CuMemImport, from), Memory::Imported, key, 0, 0, r, 0);
+                record_alloc(&Call::new(Api::CuMemImport, from), Place::current(), Memory::Imported, key, 0, 0, r, 0);
             }
         });
     }
